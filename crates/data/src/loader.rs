@@ -348,13 +348,25 @@ impl Loader {
     /// Starts `threads` threads that prepare the batches from `first` to the end of the last of `epochs` epochs. They stay a few
     /// batches ahead of whoever takes them.
     pub fn start(source: Arc<dyn BatchSource>, first: BatchPosition, epochs: u64, threads: usize) -> Loader {
+        Loader::of_some(source, first, epochs, threads, |_| true)
+    }
+
+    /// As [`Loader::start`], of those batches alone whose index in the epoch `is_wanted`: nothing of the others is read.
+    pub fn of_some(
+        source: Arc<dyn BatchSource>,
+        first: BatchPosition,
+        epochs: u64,
+        threads: usize,
+        is_wanted: impl Fn(usize) -> bool + Clone + Send + 'static,
+    ) -> Loader {
         let threads = threads.max(1);
         let shared = Arc::new(Shared { source, spare: Mutex::default() });
         let of_epochs = shared.clone();
         let items = (first.epoch..epochs).flat_map(move |epoch| {
             let order = Arc::new(of_epochs.source.order(epoch));
             let start = if epoch == first.epoch { first.index } else { 0 };
-            (start..order.len()).map(move |index| (order.clone(), index))
+            let is_wanted = is_wanted.clone();
+            (start..order.len()).filter(move |&index| is_wanted(index)).map(move |index| (order.clone(), index))
         });
         let worker = || {
             let shared = shared.clone();

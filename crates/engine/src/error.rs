@@ -83,6 +83,14 @@ pub enum Error {
         /// The requirement that is not met.
         rule: String,
     },
+    /// Another process of the same run has ended or hangs.
+    #[error("rank {rank} {what}")]
+    Lost {
+        /// Its number.
+        rank: usize,
+        /// What is known of it.
+        what: String,
+    },
     /// Something needs more memory than is available.
     #[error("{0}")]
     Memory(String),

@@ -17,6 +17,7 @@ use crate::not_finite::NotFinite;
 use crate::plan::Plan;
 use crate::precision::Precision;
 use crate::random::Run;
+use crate::shard::ShardLink;
 use crate::state::State;
 use crate::weights::{OnDevice, SharedWeights, WeightView};
 
@@ -283,6 +284,25 @@ impl Executor {
     /// Runs the plan with a state. A GPU goes on after this returns; asking for a result waits.
     pub fn run(&mut self, state: &mut State, run: Run) -> Result<()> {
         either!(mut self, executor => executor.run(state, run))
+    }
+
+    /// As [`Executor::run`], of a plan that accumulates gradients. On a processor, `note` gets the number of each trained parameter and its
+    /// gradient as soon as that is there. On a GPU it is not called: the gradients are in the state when the run has ended.
+    pub fn run_noting(&mut self, state: &mut State, run: Run, note: &mut cpu::GradientNote) -> Result<()> {
+        match self {
+            Executor::Cpu(executor) => executor.run_noting(state, run, note),
+            Executor::Cuda { executors, turn } => executors[*turn].run(state, run),
+        }
+    }
+
+    /// As [`Executor::run`], of an update of a state whose moments are shared out: on a processor.
+    pub fn run_sharded(&mut self, state: &mut State, run: Run, link: &mut dyn ShardLink) -> Result<()> {
+        match self {
+            Executor::Cpu(executor) => executor.run_sharded(state, run, link),
+            Executor::Cuda { .. } => {
+                Err(Error::Machine("moments are shared out among processors alone, not yet among GPUs".to_string()))
+            }
+        }
     }
 
     /// Runs the plan with the weights that [`Executor::with_weights`] was given.

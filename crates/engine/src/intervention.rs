@@ -1,4 +1,4 @@
-//! Interventions: named values of a model that are zeroed, scaled, added to, clamped or replaced while its graph is built.
+//! Interventions: named values of a model that are zeroed, multiplied, added to, clamped or replaced while its graph is built.
 //!
 //! [`Graph::with_interventions`] edits a value where it gets its name: whatever reads it afterwards reads the edited one. An edit is made of
 //! ordinary ops, so every executor runs it and gradients flow through it; a value that is replaced is not computed, nor is what only it
@@ -22,6 +22,8 @@ pub enum Edit {
     Zero,
     /// It is multiplied by a number.
     Scale(f32),
+    /// It is multiplied by numbers.
+    Multiply(EditValues),
     /// Numbers are added to it.
     Add(EditValues),
     /// Numbers below `low` become `low`, those above `high` become `high`.
@@ -181,8 +183,8 @@ impl Graph {
         let mut now = value;
         for group in (0..self.pending.len()).rev() {
             for index in 0..self.pending[group].list.len() {
+                let Some(part) = part(self, &self.pending[group].list[index].path) else { continue };
                 let intervention = self.pending[group].list[index].clone();
-                let Some(part) = part(self, &intervention.path) else { continue };
                 self.pending[group].met[index] = true;
                 // What an edit is made of has names of its own, which nobody intervenes in.
                 let pending = std::mem::take(&mut self.pending);
@@ -272,6 +274,10 @@ impl Graph {
                 self.broadcast_to(zeros, shape)
             }
             Edit::Scale(factor) => self.scale(x, *factor),
+            Edit::Multiply(values) => {
+                let values = self.edit_values(intervention, values, &shape)?;
+                self.multiply(x, values)
+            }
             Edit::Add(values) => {
                 let values = self.edit_values(intervention, values, &shape)?;
                 self.add(x, values)
@@ -346,7 +352,8 @@ impl Graph {
             Edit::Zero => true,
             Edit::Scale(factor) => factor.is_finite(),
             Edit::Clamp { low, high } => *low <= 0.0 && *high >= 0.0,
-            Edit::Add(_) | Edit::Replace(_) => false,
+            Edit::Multiply(EditValues::Numbers(numbers)) => numbers.iter().all(|number| number.is_finite()),
+            Edit::Multiply(EditValues::Input(_)) | Edit::Add(_) | Edit::Replace(_) => false,
         };
         match asked.iter().find(|asked| !keeps_zero(&asked.edit)) {
             None => Ok(()),

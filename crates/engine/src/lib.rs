@@ -1,6 +1,6 @@
 //! Vitreous' engine: one graph, its gradient, its plan, and the executors that run it.
 //!
-//! Features, on by default: `cuda` (GPUs), `mmap` (large buffers in huge pages).
+//! Features, on by default: `cuda` (GPUs), `mmap` (large buffers in huge pages), `mpi` (many processes).
 
 // A build without GPUs has no use for what only they need.
 #![cfg_attr(not(feature = "cuda"), allow(dead_code, unreachable_code))]
@@ -8,6 +8,7 @@
 mod blocks;
 mod buffer;
 mod cache;
+pub mod collective;
 pub mod cpu;
 #[cfg_attr(not(feature = "cuda"), path = "no_cuda.rs")]
 pub mod cuda;
@@ -25,6 +26,7 @@ pub mod plan;
 mod precision;
 pub mod random;
 pub mod reference;
+mod shard;
 mod state;
 mod trim;
 mod types;
@@ -47,6 +49,7 @@ pub use parameter::{Declaration, Init, LayerKind, Level, Parameter, Role};
 pub use plan::Plan;
 pub use precision::Precision;
 pub use random::Run;
+pub use shard::{Shard, ShardLink};
 pub use state::State;
 pub use types::{DType, Shape, Type};
 pub use weights::{SharedWeights, WeightView};

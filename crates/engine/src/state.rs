@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, Parameter};
 use crate::machine::check_memory;
 use crate::ops::Op;
+use crate::shard::Shard;
 
 /// The flat buffers of a model. For a graph without a training step, these are the parameters alone.
 ///
@@ -24,6 +25,10 @@ pub struct State {
     pub(crate) first: Floats,
     pub(crate) second: Floats,
     pub(crate) ema: Floats,
+    /// Of which pieces the moments are those, if others have the rest.
+    shard: Option<Shard>,
+    /// How many first and second moments there are in all.
+    all_moments: [usize; 2],
     /// The same buffers on a GPU, once it has run with this state.
     resident: Option<Box<cuda::Resident>>,
 }
@@ -33,9 +38,19 @@ impl State {
     /// parameters is asked for here, as all of them get values on the host; that of the others, which a GPU may have alone,
     /// by whoever trains.
     pub fn new(graph: &Graph) -> Result<Self> {
+        State::with_moments(graph, None)
+    }
+
+    /// As [`State::new`], with the moments of some pieces alone.
+    pub fn sharded(graph: &Graph, shard: Shard) -> Result<Self> {
+        State::with_moments(graph, Some(shard))
+    }
+
+    fn with_moments(graph: &Graph, shard: Option<Shard>) -> Result<Self> {
         let floats = graph.parameter_floats();
         check_memory(&format!("a model of {floats} parameters"), floats.saturating_mul(4))?;
-        let [gradients, first, second, ema] = State::buffers_needed(graph);
+        let [_, all_first, all_second, _] = State::buffers_needed(graph);
+        let [gradients, first, second, ema] = State::buffers_with(graph, shard.as_ref());
         let by_name = graph.parameters().iter().enumerate().map(|(index, p)| (p.name.clone(), index)).collect();
         Ok(State {
             table: graph.parameters().to_vec(),
@@ -45,8 +60,26 @@ impl State {
             first: Floats::zeroed(first)?,
             second: Floats::zeroed(second)?,
             ema: Floats::zeroed(ema)?,
+            shard,
+            all_moments: [all_first, all_second],
             resident: None,
         })
+    }
+
+    /// Of which pieces it has the moments, if not of all.
+    pub fn shard(&self) -> Option<&Shard> {
+        self.shard.as_ref()
+    }
+
+    /// How many first and second moments there are, here and elsewhere.
+    pub fn all_moments(&self) -> [usize; 2] {
+        self.all_moments
+    }
+
+    /// Puts other moments in the place of those that it has, and gives these back: for a moment, those of all pieces, which a checkpoint
+    /// has.
+    pub fn exchange_moments(&mut self, first: Floats, second: Floats) -> (Floats, Floats) {
+        (std::mem::replace(&mut self.first, first), std::mem::replace(&mut self.second, second))
     }
 
     /// A copy of the parameters alone.
@@ -61,6 +94,8 @@ impl State {
             first: Floats::zeroed(0)?,
             second: Floats::zeroed(0)?,
             ema: Floats::zeroed(0)?,
+            shard: None,
+            all_moments: [0; 2],
             resident: None,
         })
     }
@@ -72,7 +107,12 @@ impl State {
 
     /// The bytes that [`State::new`] would allocate.
     pub fn bytes_needed(graph: &Graph) -> usize {
-        4 * (graph.parameter_floats() + State::buffers_needed(graph).iter().sum::<usize>())
+        State::bytes_needed_with(graph, None)
+    }
+
+    /// The bytes that [`State::sharded`] would allocate, if there is a shard.
+    pub fn bytes_needed_with(graph: &Graph, shard: Option<&Shard>) -> usize {
+        4 * (graph.parameter_floats() + State::buffers_with(graph, shard).iter().sum::<usize>())
     }
 
     /// Total size of all buffers in bytes.
@@ -250,7 +290,7 @@ impl State {
         };
         let parameters = graph.parameters();
         let equal = parameters.len() == self.table.len() && parameters.iter().zip(&self.table).all(|(a, b)| same(a, b));
-        let needed = State::buffers_needed(graph);
+        let needed = State::buffers_with(graph, self.shard.as_ref());
         let there = [&self.gradients, &self.first, &self.second, &self.ema].map(Floats::len);
         if equal && needed.iter().zip(&there).all(|(needed, there)| needed <= there) {
             return Ok(());
@@ -261,6 +301,15 @@ impl State {
             expected: format!("{} parameters and buffers {there:?} of another graph", self.table.len()),
             got: format!("a graph of {} parameters that needs {needed:?}", parameters.len()),
         })
+    }
+
+    /// How many floats of gradients, moments and averages a graph needs, where a process has the moments of some pieces alone.
+    fn buffers_with(graph: &Graph, shard: Option<&Shard>) -> [usize; 4] {
+        let mut needed = State::buffers_needed(graph);
+        if let Some(shard) = shard {
+            needed[1..3].iter_mut().for_each(|moments| *moments = (*moments).min(shard.floats()));
+        }
+        needed
     }
 
     pub(crate) fn buffers_needed(graph: &Graph) -> [usize; 4] {

@@ -67,6 +67,9 @@ fn edits() -> Vec<Edit> {
         Edit::Scale(-0.5),
         Edit::Clamp { low: -0.25, high: 0.5 },
         Edit::Clamp { low: f32::NEG_INFINITY, high: 0.25 },
+        Edit::Multiply(EditValues::Numbers(Arc::from([0.75]))),
+        Edit::Multiply(EditValues::Numbers(numbers[..WIDTH].into())),
+        Edit::Multiply(EditValues::Input("patch".to_string())),
         Edit::Add(EditValues::Numbers(Arc::from([0.75]))),
         Edit::Replace(EditValues::Numbers(numbers.clone())),
         Edit::Replace(EditValues::Numbers(numbers[..WIDTH].into())),
@@ -85,6 +88,7 @@ fn by_hand(edit: &Edit, x: &[f64], patch: &[f64]) -> Vec<f64> {
         Edit::Zero => 0.0,
         Edit::Scale(factor) => x * f64::from(*factor),
         Edit::Clamp { low, high } => x.clamp(f64::from(*low), f64::from(*high)),
+        Edit::Multiply(values) => x * number(values, i),
         Edit::Add(values) => x + number(values, i),
         Edit::Replace(values) => number(values, i),
     };
@@ -128,6 +132,7 @@ fn edited_graphs_pass_the_harness_of_ops() {
         ("blocks.0.attention", Edit::Scale(3.0)),
         ("blocks.0.mlp.fc1.linear", Edit::Clamp { low: -0.5, high: 0.5 }),
         ("blocks.0", Edit::Add(EditValues::Input("steering".to_string()))),
+        ("blocks.0.attention.heads", Edit::Multiply(EditValues::Input("switch".to_string()))),
     ];
     // Not in bf16: through a layer whose weights are of the size of one, rounding grows beyond any limit. Each op has its own test.
     let checks = Checks { f32: 1e-4, bf16: None, ..Checks::default() };

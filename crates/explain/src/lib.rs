@@ -20,6 +20,7 @@ pub mod image_text;
 mod inputs;
 pub mod inside;
 pub mod language;
+pub mod live;
 mod matrix;
 mod parallel;
 pub mod patches;

@@ -20,6 +20,26 @@ pub struct Stage {
     pub activation_bytes: usize,
 }
 
+/// Of each stage, in order of first appearance, its name and the path of its result: the largest value that leaves it, the last of several.
+pub fn results(graph: &Graph) -> Vec<(String, String)> {
+    let leaving = leaving(graph);
+    let mut found: Vec<(String, String, usize)> = Vec::new();
+    let mut by_name: HashMap<&str, usize> = HashMap::new();
+    for node in graph.nodes().iter().filter(|node| !node.op.is_leaf()) {
+        let name = stage_of(&node.path);
+        let Some(output) = node.outputs.first() else { continue };
+        let index = *by_name.entry(name).or_insert_with(|| {
+            found.push((name.to_string(), node.path.clone(), 0));
+            found.len() - 1
+        });
+        let elements = output.shape.elements();
+        if leaving.contains(node.path.as_str()) && elements >= found[index].2 {
+            found[index] = (name.to_string(), node.path.clone(), elements);
+        }
+    }
+    found.into_iter().map(|(name, path, _)| (name, path)).collect()
+}
+
 /// The stages in order of first appearance. A parameter belongs to the first stage that reads it.
 pub fn stages(graph: &Graph, plan: &Plan) -> Vec<Stage> {
     let mut stages: Vec<Stage> = Vec::new();
@@ -118,6 +138,23 @@ mod tests {
         assert_eq!(shape("position_embedding"), [1, 196, 768]);
         assert_eq!(shape("blocks.0.mlp"), [1, 197, 768], "not the wider layer inside");
         assert_eq!(shape("pooling"), [1, 768]);
+    }
+
+    #[test]
+    fn the_result_of_a_stage_has_its_shape() {
+        for name in ["vit_base_patch16_224", "vit_cifar", "transformer_tiny"] {
+            let mut g = Graph::for_inference();
+            let model = preset(name).expect("known");
+            let logits = model.build_result(&mut g, &Call::whole(1).tokens(5).target(4)).expect("builds");
+            let plan = Plan::for_cpu_with_fixed_weights(&g, &[logits]).expect("plans");
+            let stages = stages(&g, &plan);
+            let results = results(&g);
+            assert_eq!(results.len(), stages.len(), "{name}");
+            for (stage, (of, path)) in stages.iter().zip(&results) {
+                assert_eq!(&stage.name, of);
+                assert_eq!(&stage.shape, g.shape_of(g.find(path).expect("a value")), "{name}: {of}");
+            }
+        }
     }
 
     #[test]

@@ -30,11 +30,6 @@ pub fn diverging(value: f32) -> [u8; 3] {
     between(&DIVERGING, (value + 1.0) / 2.0)
 }
 
-/// The sequential scale as 256 steps of red, green and blue, for scripts.
-pub fn table() -> Vec<u8> {
-    (0..=255).flat_map(|step| sequential(step as f32 / 255.0)).collect()
-}
-
 /// The colour bar of legends, as the style's variable `--scale`.
 pub fn scale_style() -> String {
     let stops: Vec<String> = (0..=16).map(|stop| hex(sequential(stop as f32 / 16.0))).collect();

@@ -2,12 +2,14 @@
 
 use std::fmt::Write;
 
+use serde_json::{Value, json};
+
 /// In the head of every page, followed by its kind and a quote: how [`crate::write`] recognises a page that it may overwrite.
 pub const GENERATOR: &str = "<meta name=\"generator\" content=\"vitreous ";
 
 /// Nothing may be fetched, whatever a page holds.
 const POLICY: &str = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
-const STYLE: &str = include_str!("style.css");
+pub(crate) const STYLE: &str = include_str!("style.css");
 
 /// A page as it grows.
 #[derive(Clone, Debug)]
@@ -21,11 +23,27 @@ pub struct Document {
     scripts: String,
 }
 
+/// A section of a page.
 #[derive(Clone, Debug)]
-struct Section {
-    id: String,
-    heading: String,
-    html: String,
+pub struct Section {
+    /// Its id in the page.
+    pub id: String,
+    /// Its heading (plain text).
+    pub heading: String,
+    /// What is under it.
+    pub html: String,
+}
+
+impl Section {
+    /// A section.
+    pub fn new(id: &str, heading: &str, html: impl Into<String>) -> Section {
+        Section { id: id.to_string(), heading: heading.to_string(), html: html.into() }
+    }
+
+    /// For a page that puts it in its place by a script.
+    pub fn json(&self) -> Value {
+        json!({ "id": self.id, "heading": self.heading, "html": self.html })
+    }
 }
 
 impl Document {
@@ -55,7 +73,13 @@ impl Document {
 
     /// A section: its id, its heading (plain text), its HTML.
     pub fn section(&mut self, id: &str, heading: &str, html: &str) -> &mut Document {
-        self.sections.push(Section { id: id.to_string(), heading: heading.to_string(), html: html.to_string() });
+        self.sections.push(Section::new(id, heading, html));
+        self
+    }
+
+    /// More sections.
+    pub fn sections(&mut self, sections: Vec<Section>) -> &mut Document {
+        self.sections.extend(sections);
         self
     }
 
@@ -72,7 +96,7 @@ impl Document {
     }
 
     /// Data that scripts read as `JSON.parse(document.getElementById(id).textContent)`.
-    pub fn data(&mut self, id: &str, value: &serde_json::Value) -> &mut Document {
+    pub fn data(&mut self, id: &str, value: &Value) -> &mut Document {
         // A "</script>" in a file's name must not end the element.
         let text = value.to_string().replace('<', "\\u003c");
         let _ = writeln!(self.scripts, "<script type=\"application/json\" id=\"{id}\">{text}</script>");
@@ -137,7 +161,7 @@ mod tests {
         assert_eq!(page.matches("</script>").count(), 1);
         assert_eq!(page.matches("</title>").count(), 1);
         let data = page.split("id=\"d\">").nth(1).and_then(|rest| rest.split("</script>").next()).expect("data");
-        let read: serde_json::Value = serde_json::from_str(data).expect("JSON");
+        let read: Value = serde_json::from_str(data).expect("JSON");
         assert_eq!(read["name"], hostile);
     }
 }

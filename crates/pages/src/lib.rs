@@ -19,13 +19,15 @@ pub mod facts;
 pub mod flow;
 pub mod folding;
 pub mod format;
-mod inside;
+pub mod glass;
+pub mod inside;
 pub mod interval;
 mod picture;
 pub mod report;
 pub mod summary;
 mod token_map;
+mod views;
 pub mod write;
 
-pub use document::{Document, GENERATOR, escape};
+pub use document::{Document, GENERATOR, Section, escape};
 pub use picture::{base64, image, png_uri, rgba_uri};

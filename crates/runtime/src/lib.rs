@@ -22,6 +22,7 @@ mod interventions;
 pub mod language;
 pub mod locate;
 pub mod runner;
+pub mod scale;
 pub mod scores;
 pub mod sequences;
 pub mod speech;

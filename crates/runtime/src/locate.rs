@@ -1,8 +1,8 @@
-//! What a MODEL argument names: a model directory, a run directory, a checkpoint file, or a preset.
+//! What a MODEL argument names: a model directory, a run directory, a checkpoint file, a built-in model, or a preset.
 
 use std::path::{Path, PathBuf};
 
-use vitreous_models::model::USUAL_WEIGHTS;
+use vitreous_models::model::{BUILTIN, BUILTIN_MODELS, USUAL_WEIGHTS, is_there};
 use vitreous_models::{
     Architecture, Gives, Head, Model, OpenOptions, Signature, StoredFormat, Takes, preset, preset_names,
 };
@@ -14,7 +14,7 @@ use crate::error::Error;
 /// Notes tell what had to be guessed.
 pub fn architecture(model: &str, options: &OpenOptions) -> Result<(Box<dyn Architecture>, Vec<String>), Error> {
     let path = Path::new(model);
-    if path.exists() {
+    if is_there(path) {
         let path = model_directory(path);
         let opened = Model::describe(&path, options)?;
         return Ok((opened.architecture, opened.notes));
@@ -27,15 +27,18 @@ pub fn architecture(model: &str, options: &OpenOptions) -> Result<(Box<dyn Archi
 /// The formats of the weights of a model on disk; none of a preset, or a directory without weights.
 pub fn stored_formats(model: &str, options: &OpenOptions) -> Result<Vec<StoredFormat>, Error> {
     let path = Path::new(model);
-    Ok(if path.exists() { Model::describe(&model_directory(path), options)?.formats() } else { Vec::new() })
+    Ok(if is_there(path) { Model::describe(&model_directory(path), options)?.formats() } else { Vec::new() })
 }
 
 /// A model on disk, with its weights.
 pub fn open_model(path: &Path, options: &OpenOptions) -> Result<Model, Error> {
-    if path.exists() {
+    if is_there(path) {
         return Ok(Model::open(&model_directory(path), options)?);
     }
     let name = path.to_string_lossy();
+    if name.starts_with(BUILTIN) {
+        return Err(unknown(&name));
+    }
     Err(match preset(&name) {
         Some(preset) => {
             let train = match preset.signature().takes {
@@ -100,6 +103,9 @@ fn directory_of_weights(file: &Path) -> Option<&Path> {
 /// Neither a path nor a preset.
 fn unknown(model: &str) -> Error {
     let names = preset_names();
+    if model.starts_with(BUILTIN) {
+        return Error::input(format!("there is no built-in model `{model}`; there are {}", BUILTIN_MODELS.join(", ")));
+    }
     let hint = match nearest(model, names.iter().map(String::as_str)) {
         _ if is_hub_name(model) => {
             return Error::input(format!("{model}: no such file or directory{}", download_hint(model)));

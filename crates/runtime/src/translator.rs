@@ -64,6 +64,11 @@ impl TranslatorModel {
         Box::new(|name: &str| self.weight(name))
     }
 
+    /// Its special tokens.
+    pub fn special(&self) -> vitreous_models::SpecialTokens {
+        SPECIAL
+    }
+
     /// Tokens of the target as text.
     pub fn text(&self, tokens: &[u32]) -> Result<String, Error> {
         Ok(self.tokenizers.target.decode(tokens)?)

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use subtle::{Choice, ConstantTimeEq};
 use vitreous_engine::{Device, Precision};
+use vitreous_models::model::{BUILTIN, builtin_name};
 
 use crate::log::LogFormat;
 
@@ -18,6 +19,9 @@ pub struct NamedModel {
     pub path: PathBuf,
 }
 
+/// Names that are addresses under `/glass`.
+const TAKEN: [&str; 4] = ["app", "events", "models", "runs"];
+
 impl NamedModel {
     /// Reads `NAME=PATH`, or a path, whose last part is the name then.
     pub fn parse(text: &str) -> Result<NamedModel, String> {
@@ -28,6 +32,12 @@ impl NamedModel {
             }
             _ => (name_of(Path::new(text)), PathBuf::from(text)),
         };
+        if TAKEN.contains(&name.as_str()) {
+            return Err(format!(
+                "`{name}` cannot name a model, because the server's page is asked for it at /glass/{name}: give it another name, as in my-model={}",
+                path.display()
+            ));
+        }
         let is_usual = |letter: char| letter.is_ascii_alphanumeric() || "._-:".contains(letter);
         match !name.is_empty() && name.len() <= 100 && name.chars().all(is_usual) {
             true => Ok(NamedModel { name, path }),
@@ -39,8 +49,12 @@ impl NamedModel {
     }
 }
 
-/// The last part of a path that says something: not `model` of a run directory, and not the extension of a file.
+/// The last part of a path that says something: not `model` of a run directory, and not the extension of a file. Of a built-in model, its
+/// name.
 fn name_of(path: &Path) -> String {
+    if let Some(name) = builtin_name(path) {
+        return name.trim_start_matches(BUILTIN).to_string();
+    }
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let name = if path.is_file() { path.file_stem() } else { path.file_name() };
     name.map(|name| name.to_string_lossy().replace([' ', '='], "-")).unwrap_or_default()
@@ -145,6 +159,10 @@ impl std::fmt::Debug for ApiKeys {
 pub struct ServeOptions {
     /// The models.
     pub models: Vec<NamedModel>,
+    /// A folder of training runs to show.
+    pub runs: Option<PathBuf>,
+    /// Whether the models of the latest of these runs are served, too.
+    pub serves_runs: bool,
     /// The address to listen on.
     pub host: IpAddr,
     /// The port; 0 is any that is free.
@@ -171,8 +189,12 @@ mod tests {
     fn names_are_given_or_the_last_part_of_a_path() {
         let parsed = |text: &str| NamedModel::parse(text).map(|model| (model.name, model.path));
         assert_eq!(parsed("vit=runs/small-1"), Ok(("vit".into(), "runs/small-1".into())));
+        assert_eq!(parsed("builtin:small"), Ok(("small".into(), "builtin:small".into())));
         assert_eq!(parsed("/nowhere/a b=c"), Ok(("a-b-c".into(), "/nowhere/a b=c".into())));
         assert_eq!(parsed("./x=y/model.gguf"), Ok(("model.gguf".into(), "./x=y/model.gguf".into())));
+        for taken in ["runs=x", "/nowhere/models", "app=x"] {
+            assert!(parsed(taken).is_err_and(|told| told.contains("another name")), "{taken}");
+        }
         for wrong in ["a/b=", "=x", "sch\u{f6}n=x", ""] {
             assert!(wrong == "a/b=" || parsed(wrong).is_err(), "{wrong}");
         }

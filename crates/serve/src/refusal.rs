@@ -75,6 +75,7 @@ impl From<WorkError> for Refusal {
     fn from(error: WorkError) -> Refusal {
         match error {
             WorkError::Input(message) => Refusal::bad(message),
+            WorkError::TooLarge(message) => Refusal::too_large(message),
             WorkError::Busy => Refusal::busy("the model's queue is full; ask again in a moment"),
             WorkError::Failed(_) => Refusal::internal(),
         }

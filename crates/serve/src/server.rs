@@ -14,6 +14,7 @@ use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::models::{LoadError, ModelSet, Models, Surroundings};
 use crate::options::ServeOptions;
+use crate::training::{RunFolder, RunWatchers};
 
 /// Why a server cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +77,12 @@ impl Server {
     /// Listens. Models are loaded by [`Server::run`].
     pub async fn bind(options: ServeOptions) -> Result<Server, ServeError> {
         let models = options.models.clone();
-        Server::bind_with(options, Arc::new(move |around: &Surroundings| ModelSet::open(&models, around))).await
+        let folder = options.runs.clone().filter(|_| options.serves_runs).map(|path| RunFolder::new(&path));
+        let loader = move |around: &Surroundings| {
+            let found = folder.as_ref().map(RunFolder::models).unwrap_or_default();
+            ModelSet::open(&models, &found, around)
+        };
+        Server::bind_with(options, Arc::new(loader)).await
     }
 
     /// As [`Server::bind`], with models that `loader` opens.
@@ -96,6 +102,7 @@ impl Server {
             origins: options.origins.clone(),
             metrics: metrics.clone(),
             log,
+            runs: options.runs.as_deref().map(|path| RunWatchers::new(Arc::new(RunFolder::new(path)))),
             is_local: options.host.is_loopback(),
             is_draining: AtomicBool::new(false),
             reload,

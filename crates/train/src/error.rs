@@ -78,6 +78,9 @@ pub enum TrainError {
         /// What was not finite, and what to do.
         what: String,
     },
+    /// Several processes cannot train together.
+    #[error("{0}")]
+    Ranks(String),
     /// The recipe makes no sense.
     #[error(transparent)]
     Recipe(#[from] crate::recipe::RecipeError),

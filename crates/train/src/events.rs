@@ -10,7 +10,8 @@ use crate::watch::WatchMetrics;
 
 /// An event file of a run. A resumed run begins another file, and TensorBoard reads all of them as one run.
 pub(crate) struct Events {
-    writer: EventWriter,
+    /// None on a rank that does not write.
+    writer: Option<EventWriter>,
 }
 
 impl Events {
@@ -23,7 +24,12 @@ impl Events {
             step => writer.start(step + 1, now()),
         };
         begin(&mut writer).map_err(TrainError::io(directory, "the file for TensorBoard"))?;
-        Ok(Events { writer })
+        Ok(Events { writer: Some(writer) })
+    }
+
+    /// Those of a rank that does not write.
+    pub fn nowhere() -> Events {
+        Events { writer: None }
     }
 
     pub fn training(&mut self, metrics: &TrainingMetrics) -> Result<(), TrainError> {
@@ -36,6 +42,7 @@ impl Events {
             ("speed/peak_share", metrics.peak_share as f32),
             (&speed, metrics.speed as f32),
         ];
+        values.extend(metrics.rank_wait.map(|share| ("speed/rank_wait", share as f32)));
         values.extend(metrics.top1.map(|top1| ("accuracy/train", top1 as f32)));
         if let Some(means) = &metrics.of_epoch {
             values.push(("loss/train_epoch", means.loss as f32));
@@ -77,8 +84,9 @@ impl Events {
     }
 
     fn write(&mut self, step: u64, values: &[(&str, f32)]) -> Result<(), TrainError> {
-        let written = self.writer.scalars(step, now(), values).and_then(|()| self.writer.flush());
-        written.map_err(TrainError::io(self.writer.path(), "cannot be written"))
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        let written = writer.scalars(step, now(), values).and_then(|()| writer.flush());
+        written.map_err(TrainError::io(writer.path(), "cannot be written"))
     }
 }
 

@@ -45,6 +45,8 @@ pub struct TrainingMetrics {
     pub unit: String,
     /// The fraction of time spent waiting for data.
     pub data_wait: f64,
+    /// The fraction of time that rank 0 spent waiting for other ranks, where there are some.
+    pub rank_wait: Option<f64>,
     /// The fraction of the device's measured peak that the model's arithmetic reached.
     pub peak_share: f64,
     /// Seconds that this process has trained.
@@ -91,6 +93,7 @@ struct TrainingLine {
     lr: f64,
     grad_norm: f64,
     data_wait: f64,
+    rank_wait: Option<f64>,
     peak_share: f64,
     seconds: f64,
     epoch_loss: Option<f64>,
@@ -112,6 +115,9 @@ impl Serialize for TrainingMetrics {
         map.serialize_entry("grad_norm", &self.grad_norm)?;
         map.serialize_entry(&format!("{}{SPEED}", self.unit), &self.speed)?;
         map.serialize_entry("data_wait", &self.data_wait)?;
+        if let Some(rank_wait) = self.rank_wait {
+            map.serialize_entry("rank_wait", &rank_wait)?;
+        }
         map.serialize_entry("peak_share", &self.peak_share)?;
         map.serialize_entry("seconds", &self.seconds)?;
         if let Some(EpochMeans { loss, top1 }) = self.of_epoch {
@@ -130,7 +136,8 @@ impl<'de> Deserialize<'de> for TrainingMetrics {
         let speed = line.rest.iter().find_map(|(key, value)| Some((key.strip_suffix(SPEED)?, value.as_f64()?)));
         let (unit, speed) = speed.unwrap_or(("samples", f64::NAN));
         let of_epoch = line.epoch_loss.map(|loss| EpochMeans { loss, top1: line.epoch_top1 });
-        let TrainingLine { step, epoch, loss, top1, lr, grad_norm, data_wait, peak_share, seconds, .. } = line;
+        let TrainingLine { step, epoch, loss, top1, lr, grad_norm, data_wait, rank_wait, peak_share, seconds, .. } =
+            line;
         let unit = unit.to_string();
         Ok(TrainingMetrics {
             step,
@@ -142,6 +149,7 @@ impl<'de> Deserialize<'de> for TrainingMetrics {
             speed,
             unit,
             data_wait,
+            rank_wait,
             peak_share,
             seconds,
             of_epoch,
@@ -289,7 +297,8 @@ impl History {
 #[derive(Debug)]
 pub struct MetricsFile {
     path: PathBuf,
-    file: File,
+    /// None on a rank that does not write.
+    file: Option<File>,
     /// The lines that the file had when it was opened.
     pub history: History,
 }
@@ -326,14 +335,20 @@ impl MetricsFile {
         history.watched.clear();
         let file = OpenOptions::new().create(true).append(true).open(path);
         let file = file.map_err(TrainError::io(path, "cannot be opened"))?;
-        Ok(MetricsFile { path: path.to_path_buf(), file, history })
+        Ok(MetricsFile { path: path.to_path_buf(), file: Some(file), history })
+    }
+
+    /// That of a rank that does not write.
+    pub fn nowhere() -> MetricsFile {
+        MetricsFile { path: PathBuf::new(), file: None, history: History::default() }
     }
 
     /// Adds a line.
     pub fn add(&mut self, line: &impl Serialize) -> Result<(), TrainError> {
+        let Some(file) = &mut self.file else { return Ok(()) };
         let mut text = serde_json::to_string(line).expect("plain data");
         text.push('\n');
-        self.file.write_all(text.as_bytes()).map_err(TrainError::io(&self.path, "cannot be written"))
+        file.write_all(text.as_bytes()).map_err(TrainError::io(&self.path, "cannot be written"))
     }
 }
 
@@ -352,6 +367,7 @@ mod tests {
             speed: 12.0,
             unit: "tokens".to_string(),
             data_wait: 0.0,
+            rank_wait: None,
             peak_share: 0.5,
             seconds: 3.0,
             of_epoch: None,

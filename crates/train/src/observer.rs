@@ -73,7 +73,11 @@ pub struct RunPlan {
     pub bytes: usize,
     /// Floating-point operations of an update.
     pub flops: u64,
-    /// The run directory.
+    /// Batches of an update, those of all ranks together.
+    pub batches_per_step: usize,
+    /// The ranks, their hosts, and what connects them, if there are several.
+    pub ranks: Option<String>,
+    /// The run directory; empty but on rank 0.
     pub directory: PathBuf,
 }
 

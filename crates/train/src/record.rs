@@ -8,7 +8,7 @@ use vitreous_files::open::read_bounded;
 use crate::error::TrainError;
 use crate::evaluation::Evaluation;
 use crate::metrics::{EvaluationMetrics, History};
-use crate::recipe::{FAMILY, Recipe, TASK, written_keys};
+use crate::recipe::{FAMILY, LATER_KEYS, Recipe, TASK, written_keys};
 use crate::run_directory::{EVALUATION, MACHINE, METRICS, MODEL, MOST_JSON, RECIPE, RunDirectory};
 use crate::scores::Score;
 use crate::sessions::{Session, Sessions};
@@ -121,7 +121,10 @@ impl RunRecord {
                 let written = written_keys(&self.recipe_text);
                 // A recipe without a task has the first one, and a model without a family the usual one: that is known.
                 let family = format!("model.{FAMILY}");
-                let old = |key: &String| recipe.task.values_of_old_runs().iter().any(|(old, _)| old == key);
+                let old = |key: &String| {
+                    LATER_KEYS.contains(&key.as_str())
+                        || recipe.task.values_of_old_runs().iter().any(|(old, _)| old == key)
+                };
                 let known = |key: &String| key == TASK || *key == family || old(key) || written.contains(key);
                 self.missing_keys = recipe.values().into_keys().filter(|key| !known(key)).collect();
                 if let Some(first) = self.missing_keys.first() {

@@ -16,7 +16,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use vitreous_files::open::{open_regular, read_text};
+use vitreous_files::open::open_regular;
 use vitreous_files::partial;
 
 use crate::error::TrainError;
@@ -90,8 +90,7 @@ impl RunDirectory {
             let what = "this is no run directory: it has no recipe.toml".to_string();
             return Err(TrainError::NoRun { path: path.to_path_buf(), what });
         }
-        let text = read_text(&file, MOST_JSON).map_err(TrainError::io(&file, "cannot be read"))?;
-        let recipe = Recipe::read_run(&file.display().to_string(), &text)?;
+        let recipe = Recipe::of_run(path)?;
         Ok((RunDirectory::lock(path)?, recipe))
     }
 

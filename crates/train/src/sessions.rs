@@ -36,8 +36,11 @@ pub struct Session {
     pub cpu: String,
     /// Hardware threads of the CPU.
     pub cores: usize,
-    /// Threads that were used.
+    /// Threads that were used, by each rank.
     pub threads: usize,
+    /// Processes that trained together.
+    #[serde(skip_serializing_if = "is_one")]
+    pub ranks: usize,
     /// The GPU, if one was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<String>,
@@ -52,6 +55,10 @@ pub struct Session {
     /// In what recipe and data differed from those of the checkpoint, if it was resumed nevertheless.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accepted_changes: Vec<String>,
+}
+
+fn is_one(ranks: &usize) -> bool {
+    *ranks <= 1
 }
 
 impl Session {
@@ -81,7 +88,8 @@ impl Session {
 /// The file.
 #[derive(Clone, Debug)]
 pub struct Sessions {
-    path: PathBuf,
+    /// None on a rank that does not write.
+    path: Option<PathBuf>,
     all: Vec<Session>,
 }
 
@@ -96,9 +104,14 @@ impl Sessions {
     pub fn begin(path: &Path, session: Session) -> Result<Sessions, TrainError> {
         let mut all = Sessions::read(path).ok().flatten().unwrap_or_default();
         all.push(session);
-        let sessions = Sessions { path: path.to_path_buf(), all };
+        let sessions = Sessions { path: Some(path.to_path_buf()), all };
         sessions.write()?;
         Ok(sessions)
+    }
+
+    /// That of a rank that does not write.
+    pub fn nowhere() -> Sessions {
+        Sessions { path: None, all: Vec::new() }
     }
 
     /// Notes how far the last one has come.
@@ -120,9 +133,10 @@ impl Sessions {
     }
 
     fn write(&self) -> Result<(), TrainError> {
+        let Some(path) = &self.path else { return Ok(()) };
         let content = Content { sessions: self.all.clone() };
         let text = serde_json::to_string_pretty(&content).expect("plain data");
-        write_whole(&self.path, format!("{text}\n").as_bytes())
+        write_whole(path, format!("{text}\n").as_bytes())
     }
 }
 

@@ -4,10 +4,13 @@
 //! sends the next batch while the device computes.
 
 mod cached;
+mod shared;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use vitreous_data::loader::{ArraySpec, ArrayValues, Batch};
+use vitreous_engine::collective::{Wire, World};
 use vitreous_engine::machine::refusal;
 use vitreous_engine::{
     DType, Device, Executor, GradientOptions, Graph, Mode, MuonScale, NotFiniteKind, Optimizer, Parameter, Plan, Run,
@@ -16,9 +19,11 @@ use vitreous_engine::{
 
 use crate::error::TrainError;
 use crate::memory::{self, MemoryRequest};
-use crate::recipe::{OptimizerName, OptimizerSettings};
+use crate::ranks::{Ranks, Reducer};
+use crate::recipe::{OptimizerName, OptimizerSettings, PrecisionChoice, Recipe, ShardChoice};
 use crate::task::{Correct, Objective, Task, Weighting};
 use cached::{CachedPasses, CachedPlans};
+use shared::Shared;
 
 /// The result of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -35,17 +40,25 @@ pub struct StepResult {
     pub units: u64,
     /// Floating-point operations.
     pub flops: u64,
+    /// Whether the run stops after this update, because any of several ranks was asked to.
+    pub stop: bool,
+    /// Whether a checkpoint is due, on all ranks.
+    pub save: bool,
 }
 
 /// The numbers that each update is given.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepSettings {
-    /// How many batches it has.
+    /// How many batches it has, those of all ranks together.
     pub batches: usize,
     /// The learning rate.
     pub rate: f64,
     /// The decay of the moving average of the parameters, if one is kept.
     pub ema_decay: Option<f64>,
+    /// Whether this process was asked to stop, and whether it is time for a checkpoint: told to all ranks.
+    pub stop: bool,
+    /// See `stop`.
+    pub save: bool,
 }
 
 /// Gives the next batch, if there is one. It gets the executor that waits for it, to tell whether the device is idle.
@@ -71,6 +84,8 @@ pub struct Stepper {
     waiting: VecDeque<Batch>,
     /// Whether the first of them was sent to the device.
     sent: bool,
+    /// The other ranks, if there are some.
+    shared: Option<Shared>,
 }
 
 /// What is known of the plan for batches of one group.
@@ -125,6 +140,12 @@ impl Stepper {
     /// Plans the updates of a task, and makes the state that they change. What does not fit into memory is refused before any is
     /// taken.
     pub fn new(task: &dyn Task, device: &Device) -> Result<(Stepper, State), TrainError> {
+        Stepper::on_ranks(task, device, &Ranks::default())
+    }
+
+    /// As [`Stepper::new`], of updates that are shared out among ranks.
+    pub fn on_ranks(task: &dyn Task, device: &Device, ranks: &Ranks) -> Result<(Stepper, State), TrainError> {
+        check_ranks(task, device, ranks)?;
         let (recipe, facts) = (task.recipe(), task.facts());
         let group = |parameter: &Parameter| task.group(parameter);
         let options = |recompute: bool| StepOptions {
@@ -157,15 +178,25 @@ impl Stepper {
         };
         let whole = update.as_ref().map_or(&graph, |(graph, ..)| graph);
         let update_bytes = update.as_ref().map_or(0, |(_, plan, _)| device.bytes_needed(plan));
-        let rest = update_bytes.saturating_add(device.state_bytes_needed(whole));
+        let reducer = ranks.world().map(|world| reducer(world, recipe, whole.parameters()));
+        let shard = reducer.as_ref().and_then(Reducer::shard);
+        let on_the_way = reducer.as_ref().map_or(0, |_| Reducer::bytes(whole.parameters(), ranks.size()));
+        let elsewhere = State::bytes_needed(whole) - State::bytes_needed_with(whole, shard.as_ref());
+        let state_bytes = device.state_bytes_needed(whole) - elsewhere;
+        let rest = update_bytes.saturating_add(state_bytes).saturating_add(on_the_way);
         check_memory(task, device, &plans, rest, &options)?;
-        let state = State::new(whole)?;
+        let state = match shard {
+            Some(shard) => State::sharded(whole, shard)?,
+            None => State::new(whole)?,
+        };
         let passes = Executor::for_turns(plans, device)?;
         let update = match update {
             None => None,
             Some((_, plan, gradient_norm)) => Some((Executor::new(plan, device)?, gradient_norm)),
         };
         let weighted = update.is_some() && facts.weighting == Weighting::ByUnits;
+        let shared = reducer.map(|reducer| Shared { ranks: ranks.clone(), reducer });
+        let own_batches = recipe.train.accumulate.min(source.batches_per_epoch()).div_ceil(ranks.size());
         let stepper = Stepper {
             passes,
             cached: None,
@@ -173,9 +204,10 @@ impl Stepper {
             update,
             weighting: facts.weighting,
             sends_ahead: device.is_gpu(),
-            batches_ahead: if weighted { recipe.train.accumulate.min(source.batches_per_epoch()) } else { 1 },
+            batches_ahead: if weighted { own_batches } else { 1 },
             waiting: VecDeque::new(),
             sent: false,
+            shared,
         };
         Ok((stepper, state))
     }
@@ -211,6 +243,7 @@ impl Stepper {
             batches_ahead: 1,
             waiting: VecDeque::new(),
             sent: false,
+            shared: None,
         };
         Ok((stepper, state))
     }
@@ -243,11 +276,18 @@ impl Stepper {
             self.cached = Some(cached);
             return stepped;
         }
+        if let Some(mut shared) = self.shared.take() {
+            let stepped = self.step_shared(&mut shared, task, state, settings, next, run);
+            self.shared = Some(shared);
+            return stepped;
+        }
         let count = settings.batches;
         let weighted = self.update.is_some() && self.weighting == Weighting::ByUnits;
         self.fetch(if weighted { count } else { 1 }, next)?;
         let units: usize = self.waiting.iter().take(count).map(|batch| batch.units).sum();
-        let mut result = StepResult { gradient_sum_of: if weighted { 1 } else { count }, ..StepResult::default() };
+        let gradient_sum_of = if weighted { 1 } else { count };
+        let StepSettings { stop, save, .. } = settings;
+        let mut result = StepResult { gradient_sum_of, stop, save, ..StepResult::default() };
         let (mut used, mut norm, mut last) = (Vec::new(), f32::NAN, run);
         for index in 0..count {
             let batch = self.take(next)?;
@@ -335,12 +375,16 @@ impl Stepper {
                 if self.weighting == Weighting::ByUnits {
                     self.passes.input("weight")?[0] = share as f32;
                 }
-                // Each batch of an update has randomness of its own.
-                Run { step: (run.step << 20) + index as u64, ..run }
+                self.run_of(index, run)
             }
         };
         self.passes.run(state, run)?;
         Ok(run)
+    }
+
+    /// Each batch of an update has randomness of its own.
+    fn run_of(&self, index: usize, run: Run) -> Run {
+        Run { step: (run.step << 20) + index as u64, ..run }
     }
 
     /// Fetches batches until this many wait, or there are no more.
@@ -407,6 +451,46 @@ fn with_rows(arrays: &[ArraySpec], rows: usize) -> Vec<ArraySpec> {
     let mut arrays = arrays.to_vec();
     arrays.iter_mut().filter_map(|array| array.shape.first_mut()).for_each(|first| *first = rows);
     arrays
+}
+
+/// How the gradients of these parameters are added up.
+fn reducer(world: &Arc<World>, recipe: &Recipe, table: &[Parameter]) -> Reducer {
+    let floats = (recipe.train.bucket * f64::from(1 << 18)) as usize;
+    let wire = match recipe.train.wire {
+        PrecisionChoice::F32 => Wire::F32,
+        PrecisionChoice::Bf16 => Wire::Bf16,
+    };
+    Reducer::new(world.clone(), table, floats, wire, recipe.train.shard == ShardChoice::Optimizer)
+}
+
+/// Refuses to share out what cannot be shared.
+fn check_ranks(task: &dyn Task, device: &Device, ranks: &Ranks) -> Result<(), TrainError> {
+    if ranks.size() == 1 {
+        return Ok(());
+    }
+    if task.recipe().train.shard == ShardChoice::Optimizer {
+        let what = match task.recipe().optimizer.name {
+            _ if device.is_gpu() => "moments are shared out among processes on CPUs alone, not yet among GPUs",
+            OptimizerName::Lamb | OptimizerName::Muon => "LAMB and Muon need whole parameters for an update",
+            OptimizerName::Adamw | OptimizerName::Sgd => "",
+        };
+        if !what.is_empty() {
+            return Err(TrainError::Ranks(format!("train.shard=optimizer: {what}; use train.shard=none")));
+        }
+    }
+    if task.chunked().is_some() {
+        return Err(TrainError::Ranks(
+            "a batch that goes through the model in chunks has one loss over all of its rows, and cannot be shared out among ranks:              train without chunks, or with one process"
+                .to_string(),
+        ));
+    }
+    let (batches, size) = (task.recipe().train.accumulate, ranks.size());
+    match batches < size {
+        true => Err(TrainError::Ranks(format!(
+            "an update of this run has {batches} batches (train.accumulate in its recipe.toml), so at most {batches} ranks can share it, and              there are {size}: start fewer"
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// Refuses a model whose state alone does not fit into the device's memory, before it is planned: no other batch would help.

@@ -12,9 +12,11 @@ use vitreous_data::dataset::Splits;
 use vitreous_data::loader::{ArraySpec, Batch, BatchSource, BrokenSample};
 use vitreous_engine::{Device, Graph, Group, Parameter, State, Value};
 use vitreous_models::Architecture;
+use vitreous_models::model::builtin_name;
 
 use crate::error::TrainError;
 use crate::fingerprint::Mark;
+use crate::ranks::Ranks;
 use crate::recipe::{Recipe, RecipeError};
 use crate::record::RunRecord;
 use crate::run_directory::MODEL;
@@ -73,6 +75,8 @@ pub struct TaskContext<'c> {
     pub threads: usize,
     /// The directory of the run, if it is resumed from a checkpoint.
     pub resumed: Option<&'c Path>,
+    /// The processes that train together.
+    pub ranks: Ranks,
 }
 
 /// What the training loop must know of a task's data and batches.
@@ -228,6 +232,11 @@ pub trait Task {
     fn evaluate(&mut self, state: &State, progress: &mut dyn FnMut(usize, usize))
     -> Result<Option<Scores>, TrainError>;
 
+    /// Whether [`Task::evaluate`] shares its work out among ranks: all of them call it then. Otherwise rank 0 does.
+    fn shares_evaluation(&self) -> bool {
+        false
+    }
+
     /// The parameters of the model that is evaluated and saved, where they are not those of the state itself.
     fn exported(&self, _state: &State) -> Result<Option<State>, TrainError> {
         Ok(None)
@@ -259,9 +268,12 @@ pub(crate) fn absolute(path: &str) -> Result<String, TrainError> {
     absolute.into_os_string().into_string().map_err(|_| failed("the path is not UTF-8".to_string()))
 }
 
-/// The absolute path of a pretrained model: of a run, the model in it.
+/// The absolute path of a pretrained model: of a run, the model in it. A built-in model is opened by its name from anywhere.
 pub(crate) fn pretrained(init: &str) -> Result<String, TrainError> {
     let path = Path::new(init);
+    if let Some(name) = builtin_name(path) {
+        return Ok(name.to_string());
+    }
     if path.exists() {
         let model = if RunRecord::is_run(path) { path.join(MODEL) } else { path.to_path_buf() };
         return absolute(&model.to_string_lossy());

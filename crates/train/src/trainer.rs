@@ -1,11 +1,14 @@
 //! The training loop: epochs of updates, evaluations between them, checkpoints, metrics.
 
-use std::path::PathBuf;
+mod begin;
+
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use vitreous_data::loader::{BatchPosition, Loader};
+use vitreous_engine::machine::Machine;
 use vitreous_engine::{Device, Executor, Run, State};
 
 use crate::checkpoint::{Checkpoints, Progress};
@@ -15,6 +18,7 @@ use crate::events::Events;
 use crate::fingerprint::Fingerprint;
 use crate::metrics::{EpochMeans, EvaluationMetrics, GradientMetrics, MetricsFile, TrainingMetrics};
 use crate::observer::{CheckpointAverage, EpochSummary, Observer, Outcome, RunPlan};
+use crate::ranks::{Facts, Ranks, agree};
 use crate::run_directory::{BEST, CHECKPOINTS, EVALUATION, MACHINE, METRICS, MODEL, RunDirectory, write_whole};
 use crate::schedule::Schedule;
 use crate::scores::{Score, Scores};
@@ -22,6 +26,7 @@ use crate::sessions::{Session, Sessions};
 use crate::stepper::{StepResult, StepSettings, Stepper};
 use crate::task::{Averaging, Task};
 use crate::watch::{WatchMetrics, Watcher};
+use begin::{Saved, begin};
 
 /// The least time between two epochs that are saved, on a GPU.
 const CHECKPOINT_PAUSE: Duration = Duration::from_secs(10);
@@ -42,6 +47,8 @@ pub struct RunOptions {
     pub command: Vec<String>,
     /// Set from outside to save and stop after the current update.
     pub stop: Arc<AtomicBool>,
+    /// The processes that train together.
+    pub ranks: Ranks,
     /// Whether a run is resumed although its recipe or its data differs from those of its checkpoint.
     pub accept_changes: bool,
 }
@@ -59,13 +66,23 @@ pub enum RunTarget {
     },
     /// A run that is resumed.
     Resume(RunDirectory),
+    /// Nowhere: rank 0 writes.
+    Nowhere,
 }
 
 /// Trains. A run directory that has a checkpoint is resumed from there.
 pub fn train(task: Box<dyn Task>, options: RunOptions, observer: &mut dyn Observer) -> Result<Outcome, TrainError> {
     // Measured while the device's memory is free, because it takes some.
     let peak = options.device.measured_limit(task.recipe().train.precision.into())?;
-    let (stepper, state) = Stepper::new(task.as_ref(), &options.device)?;
+    let facts = Facts {
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        instruction_set: Machine::this().instruction_set.to_string(),
+        device: if options.device.is_gpu() { "cuda" } else { "cpu" }.to_string(),
+        samples: task.facts().samples,
+        fingerprint: Fingerprint::new(task.recipe(), task.data_marks()),
+    };
+    agree(&options.ranks, facts)?;
+    let (stepper, state) = Stepper::on_ranks(task.as_ref(), &options.device, &options.ranks)?;
     Trainer::new(task, stepper, state, options, peak)?.run(observer)
 }
 
@@ -77,7 +94,9 @@ struct Trainer {
     batches_per_epoch: usize,
     /// From the first update on.
     loader: Option<Loader>,
-    directory: RunDirectory,
+    /// Rank 0 has one.
+    directory: Option<RunDirectory>,
+    ranks: Ranks,
     stop: Arc<AtomicBool>,
     progress: Progress,
     schedule: Schedule,
@@ -91,6 +110,8 @@ struct Trainer {
     watch_gradients: bool,
     watcher: Option<Watcher>,
     start: Instant,
+    /// When a checkpoint was saved last.
+    saved: Instant,
     interval: Interval,
     device: Device,
     /// Floating-point operations per second that the device can do: the most that was measured or reached, because other programs may
@@ -103,13 +124,15 @@ struct Trainer {
 struct Interval {
     start: Instant,
     waited: Duration,
+    waited_for_ranks: Duration,
     units: u64,
     flops: u64,
 }
 
 impl Interval {
     fn begin() -> Interval {
-        Interval { start: Instant::now(), waited: Duration::ZERO, units: 0, flops: 0 }
+        let none = Duration::ZERO;
+        Interval { start: Instant::now(), waited: none, waited_for_ranks: none, units: 0, flops: 0 }
     }
 }
 
@@ -117,15 +140,6 @@ impl Interval {
 struct Evaluated {
     metrics: Option<EvaluationMetrics>,
     average: Option<CheckpointAverage>,
-}
-
-/// In what a run that is resumed differs from its checkpoint.
-fn changes(progress: &Progress, saved: Option<&Fingerprint>, samples: usize, now: &Fingerprint) -> Vec<String> {
-    let mut changes = saved.map(|saved| now.differences_from(saved)).unwrap_or_default();
-    if progress.samples != samples {
-        changes.insert(0, format!("there are {samples} training samples, but there were {}", progress.samples));
-    }
-    changes
 }
 
 impl Trainer {
@@ -136,41 +150,39 @@ impl Trainer {
         options: RunOptions,
         peak: f64,
     ) -> Result<Trainer, TrainError> {
-        let RunOptions { target, device, threads, watch_gradients, watch_inside, command, stop, accept_changes } =
+        let RunOptions { target, device, threads, watch_gradients, watch_inside, command, stop, ranks, accept_changes } =
             options;
         let (recipe, facts) = (task.recipe(), task.facts());
         let toml = recipe.to_toml();
         // Only now: a run that cannot be started leaves nothing behind.
         let directory = match target {
-            RunTarget::New(path) => RunDirectory::create(&path, &toml)?,
-            RunTarget::Numbered { parent, name } => RunDirectory::create_numbered(&parent, &name, &toml)?,
-            RunTarget::Resume(directory) => directory,
+            RunTarget::New(path) => Some(RunDirectory::create(&path, &toml)?),
+            RunTarget::Numbered { parent, name } => Some(RunDirectory::create_numbered(&parent, &name, &toml)?),
+            RunTarget::Resume(directory) => Some(directory),
+            RunTarget::Nowhere => None,
         };
-        for (name, bytes) in task.files()? {
-            write_whole(&directory.file(&name), &bytes)?;
+        if let Some(directory) = &directory {
+            for (name, bytes) in task.files()? {
+                write_whole(&directory.file(&name), &bytes)?;
+            }
         }
         let batches_per_epoch = task.batches().batches_per_epoch();
         let batches = batches_per_epoch as u64;
         let batches_per_step = batches.min(recipe.train.accumulate as u64);
         let steps_per_epoch = batches.div_ceil(batches_per_step);
         let regular = [steps_per_epoch, recipe.output.checkpoint_steps];
-        let checkpoints = Checkpoints::new(&directory.file(CHECKPOINTS), recipe.output.keep).regular_at(regular);
+        let path = directory.as_ref().map(|directory| directory.path().to_path_buf()).unwrap_or_default();
+        let checkpoints = Checkpoints::new(&path.join(CHECKPOINTS), recipe.output.keep).regular_at(regular);
         let fingerprint = Fingerprint::new(recipe, task.data_marks());
-        let (progress, accepted_changes) = match checkpoints.restore(&mut state, &fingerprint)? {
-            Some((progress, saved)) => {
-                let changes = changes(&progress, saved.as_ref(), facts.samples, &fingerprint);
-                if !changes.is_empty() && !accept_changes {
-                    return Err(TrainError::Changed { path: directory.path().to_path_buf(), changes });
-                }
-                (Progress { samples: facts.samples, ..progress }, changes)
-            }
-            None => {
-                task.initialise(&mut state)?;
-                (Progress { samples: facts.samples, ..Progress::default() }, Vec::new())
-            }
+        let saved = Saved { directory: directory.as_ref(), checkpoints: &checkpoints, fingerprint: &fingerprint };
+        let (progress, accepted_changes) = begin(task.as_ref(), &stepper, &mut state, &ranks, saved, accept_changes)?;
+        let (metrics, events) = match &directory {
+            Some(directory) => (
+                MetricsFile::open(&directory.file(METRICS), progress.step)?,
+                Events::open(directory.path(), &toml, progress.step)?,
+            ),
+            None => (MetricsFile::nowhere(), Events::nowhere()),
         };
-        let metrics = MetricsFile::open(&directory.file(METRICS), progress.step)?;
-        let events = Events::open(directory.path(), &toml, progress.step)?;
         let schedule = Schedule::new(&recipe.schedule, recipe.optimizer.lr, recipe.train.epochs, steps_per_epoch);
         let plan = RunPlan {
             steps: schedule.steps,
@@ -182,7 +194,9 @@ impl Trainer {
             trained: state.table().iter().filter(|p| p.gradient_offset.is_some()).map(|p| p.shape.elements()).sum(),
             bytes: stepper.bytes() + state.bytes(),
             flops: stepper.largest_flops() * batches_per_step,
-            directory: directory.path().to_path_buf(),
+            directory: path,
+            ranks: ranks.summary(),
+            batches_per_step: batches_per_step as usize,
         };
         let session = Session {
             first_step: plan.first_step,
@@ -191,14 +205,20 @@ impl Trainer {
             parameters: plan.parameters,
             precision: recipe.train.precision.name().to_string(),
             accepted_changes,
+            ranks: ranks.size(),
             ..Session::now(command, &device, threads)
         };
         Ok(Trainer {
-            sessions: Sessions::begin(&directory.file(MACHINE), session)?,
-            peak,
+            sessions: match &directory {
+                Some(directory) => Sessions::begin(&directory.file(MACHINE), session)?,
+                None => Sessions::nowhere(),
+            },
+            // That of all ranks together.
+            peak: peak * ranks.size() as f64,
+            ranks,
             device,
             watch_gradients,
-            watcher: watch_inside.then(Watcher::default),
+            watcher: (watch_inside && directory.is_some()).then(Watcher::default),
             events,
             directory,
             stop,
@@ -214,6 +234,7 @@ impl Trainer {
             fingerprint,
             metrics,
             start: Instant::now(),
+            saved: Instant::now(),
             interval: Interval::begin(),
             plan,
         })
@@ -222,7 +243,7 @@ impl Trainer {
     fn run(mut self, observer: &mut dyn Observer) -> Result<Outcome, TrainError> {
         observer.started(&self.plan);
         self.start_loader();
-        let mut saved = Instant::now();
+        self.saved = Instant::now();
         self.start = Instant::now();
         self.interval = Interval::begin();
         while self.progress.step < self.schedule.steps {
@@ -232,7 +253,6 @@ impl Trainer {
             observer.stepped(self.progress.step, &result, rate);
 
             let step = self.progress.step;
-            let epoch_ends = step.is_multiple_of(self.steps_per_epoch);
             if is_logged {
                 let line = self.log(&result, rate)?;
                 observer.logged(&line);
@@ -245,19 +265,31 @@ impl Trainer {
                     self.end_epoch(training, observer)?;
                 }
             }
-            let stop = self.stop.load(Ordering::Relaxed);
-            let epoch_is_kept = epoch_ends && self.epoch_is_kept(saved);
-            if epoch_is_kept || stop || self.checkpoint_is_due(saved) {
-                self.state.bring_home()?;
-                self.directory.directory(CHECKPOINTS)?;
-                self.checkpoints.save(&self.state, &self.progress, &self.fingerprint)?;
-                saved = Instant::now();
+            // A rank that is asked to stop stops all, after the same update.
+            let stop = if self.ranks.size() > 1 { result.stop } else { self.stop.load(Ordering::Relaxed) };
+            let is_due = if self.ranks.size() > 1 { result.save } else { self.checkpoint_is_due(step) };
+            if is_due || stop {
+                self.save_checkpoint()?;
+                self.saved = Instant::now();
             }
             if stop {
                 break;
             }
         }
         self.outcome()
+    }
+
+    fn save_checkpoint(&mut self) -> Result<(), TrainError> {
+        let moments = self.stepper.gather_moments(&self.state)?;
+        let Some(directory) = &self.directory else { return Ok(()) };
+        self.state.bring_home()?;
+        directory.directory(CHECKPOINTS)?;
+        let own = moments.map(|(first, second)| self.state.exchange_moments(first, second));
+        let saved = self.checkpoints.save(&self.state, &self.progress, &self.fingerprint);
+        if let Some((first, second)) = own {
+            self.state.exchange_moments(first, second);
+        }
+        saved.map(|_| ())
     }
 
     fn outcome(mut self) -> Result<Outcome, TrainError> {
@@ -270,7 +302,7 @@ impl Trainer {
         let last = self.metrics.history.evaluations.pop();
         let metric = last.as_ref().and_then(EvaluationMetrics::deciding).map(|score| score.metric);
         let best = self.progress.best.zip(metric).map(|((value, step), metric)| (Score { metric, value }, step));
-        let directory = self.directory.path().to_path_buf();
+        let directory = self.plan.directory.clone();
         let time = self.start.elapsed();
         self.sessions.reached(step, time.as_secs_f64())?;
         Ok(Outcome { directory, stopped, step, last, best, unreadable, time })
@@ -282,7 +314,9 @@ impl Trainer {
         let train = &self.task.recipe().train;
         let first = BatchPosition { epoch, index: place as usize * train.accumulate };
         let threads = self.task.facts().loader_threads;
-        self.loader = Some(Loader::start(self.task.batches(), first, train.epochs, threads));
+        let (ranks, accumulate) = (self.ranks.clone(), train.accumulate);
+        let is_own = move |index: usize| ranks.takes(index, accumulate);
+        self.loader = Some(Loader::of_some(self.task.batches(), first, train.epochs, threads, is_own));
     }
 
     /// Batches of the next update; the last update of an epoch may have fewer.
@@ -301,7 +335,13 @@ impl Trainer {
     fn update(&mut self, rate: f64, look: bool) -> Result<(StepResult, Option<WatchMetrics>), TrainError> {
         let step = self.progress.step;
         let run = Run { seed: self.task.recipe().train.seed, step };
-        let settings = StepSettings { batches: self.batches_of_update(), rate, ema_decay: self.ema_decay(step) };
+        let settings = StepSettings {
+            batches: self.batches_of_update(),
+            rate,
+            ema_decay: self.ema_decay(step),
+            stop: self.stop.load(Ordering::Relaxed),
+            save: self.checkpoint_is_due(step + 1),
+        };
         let mut watcher = self.watcher.as_mut().filter(|_| look);
         if let Some(watcher) = &mut watcher {
             watcher.before(&mut self.state)?;
@@ -336,6 +376,7 @@ impl Trainer {
         self.progress.right += result.correct.right;
         self.progress.asked += result.correct.total;
         self.interval.waited += waited;
+        self.interval.waited_for_ranks += self.ranks.take_waited();
         self.interval.units += result.units;
         self.interval.flops += result.flops;
         Ok((result, watched))
@@ -372,6 +413,7 @@ impl Trainer {
         if !self.device.is_gpu() {
             self.peak = self.peak.max(flop_rate);
         }
+        let rank_wait = self.interval.waited_for_ranks.as_secs_f64() / seconds;
         let mut line = TrainingMetrics {
             step,
             epoch: step as f64 / self.steps_per_epoch as f64,
@@ -382,6 +424,7 @@ impl Trainer {
             speed: self.interval.units as f64 / seconds,
             unit: self.task.facts().unit.to_string(),
             data_wait: waited / seconds,
+            rank_wait: (self.ranks.size() > 1).then_some(rank_wait),
             peak_share: flop_rate / self.peak,
             seconds: self.start.elapsed().as_secs_f64(),
             of_epoch: None,
@@ -404,6 +447,10 @@ impl Trainer {
     }
 
     fn log_gradients(&mut self, result: &StepResult) -> Result<(), TrainError> {
+        self.stepper.complete_gradients(&mut self.state)?;
+        if self.directory.is_none() {
+            return Ok(());
+        }
         self.state.bring_home()?;
         let count = result.gradient_sum_of as f64;
         let norms = self.state.gradient_norms().map(|(name, norm)| (name.to_string(), f64::from(norm) / count));
@@ -433,27 +480,34 @@ impl Trainer {
         epoch.is_multiple_of(recipe.output.eval_epochs) || epoch == recipe.train.epochs
     }
 
-    /// Whether a checkpoint is saved at the end of an epoch. On a GPU an epoch may take a fraction of a second, as saving does: then
+    /// Whether a checkpoint is saved after a step that ends an epoch. On a GPU an epoch may take a fraction of a second, as saving does: then
     /// not every epoch is saved, but the last one is, and all where checkpoints are averaged.
-    fn epoch_is_kept(&self, last: Instant) -> bool {
+    fn epoch_is_kept(&self, step: u64) -> bool {
         let averages = self.task.facts().averaging.checkpoints > 1;
-        self.is_last_step() || !self.device.is_gpu() || averages || last.elapsed() > CHECKPOINT_PAUSE
+        let is_last = step == self.schedule.steps;
+        is_last || !self.device.is_gpu() || averages || self.saved.elapsed() > CHECKPOINT_PAUSE
     }
 
     fn is_last_step(&self) -> bool {
         self.progress.step == self.schedule.steps
     }
 
-    fn checkpoint_is_due(&self, last: Instant) -> bool {
+    /// Whether a checkpoint is saved after a step. Of several ranks, rank 0 says it, before the step.
+    fn checkpoint_is_due(&self, step: u64) -> bool {
         let output = &self.task.recipe().output;
-        let by_steps = output.checkpoint_steps > 0 && self.progress.step.is_multiple_of(output.checkpoint_steps);
+        let by_steps = output.checkpoint_steps > 0 && step.is_multiple_of(output.checkpoint_steps);
         let minutes = output.checkpoint_minutes;
-        by_steps || (minutes > 0.0 && last.elapsed().as_secs_f64() > 60.0 * minutes)
+        let by_time = minutes > 0.0 && self.saved.elapsed().as_secs_f64() > 60.0 * minutes;
+        by_steps || by_time || (step.is_multiple_of(self.steps_per_epoch) && self.epoch_is_kept(step))
     }
 
     /// Evaluates the model (its moving average where there is one) on the validation data, and saves it. At the end of a run that
     /// averages checkpoints, their mean is evaluated, too, and saved in place of the model if it is the best of all.
     fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<Evaluated, TrainError> {
+        let Some(model) = self.directory.as_ref().map(|directory| directory.directory(MODEL)).transpose()? else {
+            self.help_evaluate()?;
+            return Ok(Evaluated { metrics: None, average: None });
+        };
         self.state.bring_home()?;
         self.state.swap_average();
         let mut exported = self.task.exported(&self.state)?;
@@ -474,17 +528,33 @@ impl Trainer {
                 (exported, scores) = (Some(mean), of_mean);
             }
         }
-        let saved =
-            self.save_model(exported.as_ref().unwrap_or(&self.state), scores.as_ref().and_then(Scores::deciding));
+        let saved = self.save_model(
+            &model,
+            exported.as_ref().unwrap_or(&self.state),
+            scores.as_ref().and_then(Scores::deciding),
+        );
         self.state.swap_average();
         self.progress.best = saved?;
         if !self.device.is_gpu() {
             // Clock rates vary, and other programs use the CPU, too.
             let measured = self.device.measured_limit(self.task.recipe().train.precision.into())?;
-            self.peak = self.peak.max(measured);
+            self.peak = self.peak.max(measured * self.ranks.size() as f64);
         }
         let Some(scores) = scores else { return Ok(Evaluated { metrics: None, average }) };
         Ok(Evaluated { metrics: Some(self.log_evaluation(scores, observer)?), average })
+    }
+
+    /// Does this rank's part of an evaluation, if that is shared out. Rank 0 has the result.
+    fn help_evaluate(&mut self) -> Result<(), TrainError> {
+        if !self.task.shares_evaluation() {
+            return Ok(());
+        }
+        self.state.bring_home()?;
+        self.state.swap_average();
+        let exported = self.task.exported(&self.state)?;
+        let evaluated = self.task.evaluate(exported.as_ref().unwrap_or(&self.state), &mut |_, _| {});
+        self.state.swap_average();
+        evaluated.map(|_| ())
     }
 
     /// Whether a score is better than those of all checkpoints, of which the last has been evaluated now. Without validation data
@@ -497,11 +567,13 @@ impl Trainer {
     }
 
     /// Saves the model, and saves it as the best if it is. Returns the best value so far and its step.
-    fn save_model(&self, state: &State, score: Option<Score>) -> Result<Option<(f64, u64)>, TrainError> {
-        self.task.save(&self.directory.directory(MODEL)?, state)?;
+    fn save_model(&self, model: &Path, state: &State, score: Option<Score>) -> Result<Option<(f64, u64)>, TrainError> {
+        self.task.save(model, state)?;
         let best = self.progress.best;
         if best.is_none_or(|(best, _)| score.is_some_and(|score| score.metric.is_better(score.value, best))) {
-            self.task.save(&self.directory.directory(BEST)?, state)?;
+            if let Some(directory) = &self.directory {
+                self.task.save(&directory.directory(BEST)?, state)?;
+            }
             return Ok(score.map(|score| (score.value, self.progress.step)));
         }
         Ok(best)
@@ -514,7 +586,9 @@ impl Trainer {
         let metrics = EvaluationMetrics::new(&scores, step, epoch, self.start.elapsed().as_secs_f64());
         let about = EvaluationAbout { step, epoch, data: self.task.facts().data.clone() };
         let evaluation = Evaluation { about, scores };
-        evaluation.write(&self.directory.file(EVALUATION))?;
+        if let Some(directory) = &self.directory {
+            evaluation.write(&directory.file(EVALUATION))?;
+        }
         observer.evaluated(&evaluation.scores);
         self.metrics.add(&metrics)?;
         self.events.evaluation(&metrics)?;

@@ -57,7 +57,11 @@ fn task(overrides: &[&str]) -> Result<ContrastTask, TrainError> {
     let caption = |index: usize| format!("a {} and {} thing", words[index % 6], words[(index / 2 + 1) % 4]);
     let pairs = CaptionedImages { images: Arc::new(Pictures), captions: (0..PAIRS).map(caption).collect() };
     let splits = CaptionSplits { train: pairs.clone(), validation: pairs, classes: Vec::new(), notes: Vec::new() };
-    ContrastTask::new(recipe, splits, &TaskContext { device: &CPU, threads: 1, resumed: None })
+    ContrastTask::new(
+        recipe,
+        splits,
+        &TaskContext { device: &CPU, threads: 1, resumed: None, ranks: Default::default() },
+    )
 }
 
 /// The loss of two batches, the gradients of their mean, and the parameters after the update.
@@ -68,7 +72,7 @@ fn step(overrides: &[&str]) -> (f64, Vec<f32>, Vec<f32>) {
     let batches = task.batches();
     let order = batches.order(0);
     let next = &mut |_: &Executor| Ok(Some(batches.batch(&order, 0)?));
-    let settings = StepSettings { batches: 1, rate: 1e-3, ema_decay: None };
+    let settings = StepSettings { batches: 1, rate: 1e-3, ema_decay: None, ..Default::default() };
     let (result, _) = stepper.step(&task, &mut state, settings, next, Run { seed: 3, step: 1 }).expect("a step");
     (result.loss, state.gradients().to_vec(), state.parameters().to_vec())
 }

@@ -69,7 +69,7 @@ fn losses(overrides: &[&str], device: &Device) -> Vec<f64> {
     for step in 0..STEPS {
         let next = &mut |_: &Executor| Ok(numbers.next().map(batch));
         let run = Run { seed: 1, step };
-        let settings = StepSettings { batches: accumulate, rate: 3e-3, ema_decay: Some(0.9) };
+        let settings = StepSettings { batches: accumulate, rate: 3e-3, ema_decay: Some(0.9), ..Default::default() };
         let (result, _) = stepper.step(&task, &mut state, settings, next, run).expect("a step");
         assert!(result.grad_norm.is_finite());
         losses.push(result.loss);

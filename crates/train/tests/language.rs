@@ -111,6 +111,7 @@ fn run(recipe: Recipe, target: RunTarget, watch: &mut Watch) -> Outcome {
         watch_inside: false,
         command: Vec::new(),
         stop,
+        ranks: Default::default(),
         accept_changes: false,
     };
     train(Box::new(task), options, watch).expect("a run")

@@ -225,8 +225,10 @@ impl Observer for Watch {
 fn a_task_from_outside_is_trained() {
     let directory = tempfile::tempdir().expect("a directory");
     let run = directory.path().join("run");
-    let task = LargerNumber
-        .open(LargerNumber.defaults(), &TaskContext { device: &Device::Cpu { threads: 1 }, threads: 1, resumed: None });
+    let task = LargerNumber.open(
+        LargerNumber.defaults(),
+        &TaskContext { device: &Device::Cpu { threads: 1 }, threads: 1, resumed: None, ranks: Default::default() },
+    );
     let options = RunOptions {
         target: RunTarget::New(run.clone()),
         device: Device::Cpu { threads: 1 },
@@ -234,6 +236,7 @@ fn a_task_from_outside_is_trained() {
         watch_gradients: false,
         watch_inside: false,
         command: Vec::new(),
+        ranks: Default::default(),
         accept_changes: false,
         stop: Arc::new(AtomicBool::new(false)),
     };

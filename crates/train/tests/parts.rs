@@ -45,7 +45,7 @@ fn batches_of_one_update_have_dropout_of_their_own() {
         let values = state.parameters_mut().iter_mut().enumerate();
         values.for_each(|(index, value)| *value = (index * 37 % 19) as f32 / 19.0 - 0.4);
         let next = &mut |_: &Executor| Ok(Some(batch()));
-        let settings = StepSettings { batches: count, rate: 1e-3, ema_decay: None };
+        let settings = StepSettings { batches: count, rate: 1e-3, ema_decay: None, ..Default::default() };
         stepper.step(&task, &mut state, settings, next, Run { seed: 1, step }).expect("a step").0.loss
     };
     let (alone, twice) = (loss(1, 3), loss(2, 3));
@@ -85,7 +85,7 @@ fn a_model_learns_the_same_from_raw_batches() {
         values.for_each(|(index, value)| *value = (index * 37 % 19) as f32 / 19.0 - 0.4);
         let mut loader = Loader::start(task.batches(), BatchPosition::default(), 3, 1);
         let mut next = |_: &Executor| Ok(loader.next().transpose()?);
-        let settings = StepSettings { batches: 1, rate: 1e-2, ema_decay: None };
+        let settings = StepSettings { batches: 1, rate: 1e-2, ema_decay: None, ..Default::default() };
         let mut step =
             |step: u64| stepper.step(&task, &mut state, settings, &mut next, Run { seed: 1, step }).expect("a step");
         (0..9).map(|number| step(number).0.loss).collect()

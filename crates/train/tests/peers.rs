@@ -126,7 +126,12 @@ fn follow_pytorch(expected: &Value, overrides: &[&str], accumulate: usize) {
     for step in 0..20 {
         let mut batches = (0..accumulate).map(|part| batch(step * accumulate + part, 16));
         let run = Run { seed: 1, step: step as u64 };
-        let settings = StepSettings { batches: accumulate, rate: schedule.rate(step as u64), ema_decay: None };
+        let settings = StepSettings {
+            batches: accumulate,
+            rate: schedule.rate(step as u64),
+            ema_decay: None,
+            ..Default::default()
+        };
         let next = &mut |_: &Executor| Ok(batches.next());
         let (result, _) = stepper.step(&task, &mut state, settings, next, run).expect("runs");
         assert!((result.loss - losses[step]).abs() < 1e-4, "step {step}: {} and {}", result.loss, losses[step]);

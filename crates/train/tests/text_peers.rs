@@ -182,7 +182,8 @@ fn follow_pytorch(name: &str, task: &dyn Task, made: fn(usize) -> (Texts, Target
     for step in 0..20 {
         let mut batches = [batch(arrays, made(step))].into_iter();
         let run = Run { seed: 1, step: step as u64 };
-        let settings = StepSettings { batches: 1, rate: schedule.rate(step as u64), ema_decay: None };
+        let settings =
+            StepSettings { batches: 1, rate: schedule.rate(step as u64), ema_decay: None, ..Default::default() };
         let next = &mut |_: &Executor| Ok(batches.next());
         let (result, _) = stepper.step(task, &mut state, settings, next, run).expect("runs");
         let (loss, norm) = (expected("losses", step), expected("norms", step));

@@ -21,7 +21,7 @@ fn task(overrides: &[&str]) -> Result<Box<dyn Task>, TrainError> {
     let overrides: Vec<String> = usual.iter().chain(overrides).map(|pair| pair.to_string()).collect();
     let recipe = Recipe::read("test", "task = \"transcribe\"", &overrides)?;
     let task = recipe.task;
-    task.open(recipe, &TaskContext { device: &CPU, threads: 1, resumed: None })
+    task.open(recipe, &TaskContext { device: &CPU, threads: 1, resumed: None, ranks: Default::default() })
 }
 
 fn step(task: &dyn Task) -> (f64, State) {
@@ -30,7 +30,7 @@ fn step(task: &dyn Task) -> (f64, State) {
     let batches = task.batches();
     let order = batches.order(0);
     let next = &mut |_: &Executor| Ok(Some(batches.batch(&order, 0)?));
-    let settings = StepSettings { batches: 1, rate: 1e-3, ema_decay: None };
+    let settings = StepSettings { batches: 1, rate: 1e-3, ema_decay: None, ..Default::default() };
     let (result, _) = stepper.step(task, &mut state, settings, next, Run { seed: 3, step: 1 }).expect("a step");
     (result.loss, state)
 }

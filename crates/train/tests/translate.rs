@@ -109,6 +109,7 @@ fn run_with(recipe: Recipe, data: PairData, target: RunTarget, watch: &mut Watch
         watch_inside: false,
         command: Vec::new(),
         stop,
+        ranks: Default::default(),
         accept_changes: false,
     };
     let task = TranslateTask::new(recipe, data, &Device::Cpu { threads: 2 }).expect("a task");

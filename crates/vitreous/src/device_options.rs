@@ -8,6 +8,7 @@ use vitreous_runtime::device::automatic;
 
 use crate::commands::{PrecisionName, parse_threads};
 use crate::failure::Failure;
+use crate::shared_out::SharedOut;
 
 /// The options of commands that run a model.
 #[derive(Args, Clone, Copy, Debug)]
@@ -33,6 +34,16 @@ impl ComputeOptions {
         self.threads.unwrap_or_else(vitreous_runtime::threads)
     }
 
+    /// The number of threads of a rank.
+    pub fn threads_of(self, shared: &SharedOut) -> usize {
+        self.threads.unwrap_or_else(|| shared.threads())
+    }
+
+    /// Opens the device of a rank.
+    pub fn device_of(self, shared: &SharedOut) -> Result<Device, Failure> {
+        self.device.open_for(self.threads_of(shared), shared.local_rank())
+    }
+
     /// Opens the device.
     pub fn device(self) -> Result<Device, Failure> {
         self.device.open(self.threads())
@@ -53,7 +64,20 @@ pub struct DeviceOptions {
 impl DeviceOptions {
     /// Opens what was chosen; the CPU with so many threads.
     pub fn open(self, threads: usize) -> Result<Device, Failure> {
-        let device = match self.device {
+        self.open_for(threads, 0)
+    }
+
+    /// The same for one of several processes of a machine: unless a GPU was named, each takes its own, and more processes than GPUs take
+    /// turns.
+    pub fn open_for(self, threads: usize, local_rank: usize) -> Result<Device, Failure> {
+        let choice = match (self.device, local_rank) {
+            (DeviceChoice::Auto, 1..) => match cuda::gpus().map_or(0, |gpus| gpus.len()) {
+                0 => DeviceChoice::Auto,
+                gpus => DeviceChoice::Cuda(local_rank % gpus),
+            },
+            (choice, _) => choice,
+        };
+        let device = match choice {
             DeviceChoice::Auto => {
                 let (device, why) = automatic(threads);
                 // Without a driver there is no GPU, which is no news; a GPU that cannot be used is.

@@ -39,17 +39,30 @@ impl Failure {
         }
     }
 
+    /// The exit code.
+    pub fn exit_number(&self) -> u8 {
+        match self {
+            Failure::OutputClosed => 0,
+            Failure::Work(_) | Failure::Reported => 1,
+            Failure::Input(_) => 2,
+            Failure::Interrupted => 130,
+        }
+    }
+
     /// Says what happened, on stderr, and gives the exit code.
     pub fn report(self) -> ExitCode {
-        let (error, code) = match self {
-            Failure::OutputClosed => return ExitCode::SUCCESS,
-            Failure::Reported => return ExitCode::from(1),
-            Failure::Interrupted => return ExitCode::from(130),
-            Failure::Input(error) => (error, 2),
-            Failure::Work(error) => (error, 1),
-        };
-        complain!("error: {}", chain(&error));
-        ExitCode::from(code)
+        if let Failure::Input(error) | Failure::Work(error) = &self {
+            complain!("error: {}", chain(error));
+        }
+        ExitCode::from(self.exit_number())
+    }
+
+    /// The same, where one of several processes has failed.
+    pub fn report_of(self, whom: &str) -> ExitCode {
+        if let Failure::Input(error) | Failure::Work(error) = &self {
+            complain!("error: {whom}: {}", chain(error));
+        }
+        ExitCode::from(self.exit_number())
     }
 }
 

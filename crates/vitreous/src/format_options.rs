@@ -23,6 +23,11 @@ pub struct FormatOptions {
 }
 
 impl FormatOptions {
+    /// The file of the schema, if it is in one.
+    pub fn file(&self) -> Option<&Path> {
+        self.json_schema.as_deref().filter(|given| !given.trim_start().starts_with('{')).map(Path::new)
+    }
+
     /// The format that was asked for.
     pub fn format(&self) -> Result<Option<OutputFormat>, Failure> {
         if let Some(expression) = &self.regex {

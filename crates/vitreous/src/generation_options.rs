@@ -12,6 +12,7 @@ use vitreous_runtime::language::TextOptions;
 use crate::commands::{PrecisionName, parse_count, parse_threads};
 use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
+use crate::shared_out::SharedOut;
 
 /// The most tokens of a text, if nobody asks for another number.
 const USUAL_TOKENS: usize = 256;
@@ -137,6 +138,11 @@ impl MachineOptions {
     /// Opens the device.
     pub fn open_device(&self) -> Result<Device, Failure> {
         self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))
+    }
+
+    /// Opens the device of a rank.
+    pub fn device_of(&self, shared: &SharedOut) -> Result<Device, Failure> {
+        self.device.open_for(self.threads.unwrap_or_else(|| shared.threads()), shared.local_rank())
     }
 
     /// The precision to compute in.

@@ -4,6 +4,7 @@
 
 #[macro_use]
 mod say;
+mod shared_out;
 
 mod commands;
 mod device_options;
@@ -15,6 +16,7 @@ mod images;
 mod intervention_options;
 mod prepared;
 mod progress;
+mod ranks;
 mod run_report;
 mod samples;
 mod signals;
@@ -140,8 +142,5 @@ fn main() -> ExitCode {
         Command::Doctor(doctor) => doctor.run(),
         Command::Completions(completions) => completions.run(),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
+    ranks::leave(result)
 }

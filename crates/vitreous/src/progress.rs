@@ -143,6 +143,9 @@ impl Observer for TrainProgress {
             self.unit()
         ));
         self.line(&format!("device  {}", self.device));
+        if let Some(ranks) = &plan.ranks {
+            self.line(&format!("ranks   {ranks}; {} batches in an update", plan.batches_per_step));
+        }
         self.line(&format!("run     {}", plan.directory.display()));
         if plan.first_step > 0 {
             self.line(&format!("resumed after step {} of {}", plan.first_step, plan.steps));

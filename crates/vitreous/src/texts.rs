@@ -62,10 +62,16 @@ impl TextTally {
     }
 }
 
-/// Gives texts on, in chunks: those of arguments, or of files, or lines as they come in on standard input.
+/// Whether texts come through standard input.
+pub fn read_standard_input(texts: &[String], files: &[PathBuf]) -> bool {
+    texts.is_empty() && (files.is_empty() || files.iter().any(|file| file.as_os_str() == "-"))
+}
+
+/// Gives texts on, in chunks of at most `at_once`: those of arguments, or of files, or lines as they come in on standard input.
 pub fn take_texts<T: Send + 'static>(
     texts: &[String],
     files: &[PathBuf],
+    at_once: usize,
     parse: fn(&mut Source, &str) -> Result<T, String>,
     mut answer: impl FnMut(&[T]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -75,14 +81,14 @@ pub fn take_texts<T: Send + 'static>(
                 say!("reading texts from the terminal, one per line; Ctrl-D ends the input");
             }
             let lines = read_aside(Source::standard_input(), parse);
-            give_on(&lines, lines.try_iter(), &mut answer)
+            give_on(&lines, lines.try_iter(), at_once, &mut answer)
         }
         ([], files) => {
             // All are opened before work begins.
             for source in files.iter().map(|path| Source::open(path)).collect::<Result<Vec<_>, _>>()? {
                 let lines = read_aside(source, parse);
                 // Nobody waits for the first lines of a file, and many at once are computed faster.
-                give_on(&lines, lines.iter(), &mut answer)?;
+                give_on(&lines, lines.iter(), at_once, &mut answer)?;
             }
             Ok(())
         }
@@ -90,7 +96,7 @@ pub fn take_texts<T: Send + 'static>(
             let mut source = Source::arguments();
             let all: Result<Vec<T>, String> = texts.iter().map(|text| parse(&mut source, text)).collect();
             let all = all.map_err(|reason| Failure::input(anyhow!(reason)))?;
-            all.chunks(AT_ONCE).try_for_each(answer)
+            all.chunks(at_once).try_for_each(answer)
         }
     }
 }
@@ -216,6 +222,7 @@ fn read_aside<T: Send + 'static>(
 fn give_on<T>(
     lines: &Receiver<Line<T>>,
     mut further: impl Iterator<Item = Line<T>>,
+    at_once: usize,
     answer: &mut impl FnMut(&[T]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     while let Ok(first) = lines.recv() {
@@ -225,7 +232,7 @@ fn give_on<T>(
         while let Some(line) = next {
             bytes += line.as_ref().map_or(0, |(_, bytes)| *bytes);
             some.push(line);
-            next = if some.len() < AT_ONCE && bytes < MOST_BYTES { further.next() } else { None };
+            next = if some.len() < at_once && bytes < MOST_BYTES { further.next() } else { None };
         }
         let failure = some.iter().position(Result::is_err).map(|place| some.split_off(place).swap_remove(0));
         let texts: Vec<T> = some.into_iter().flatten().map(|(text, _)| text).collect();

@@ -39,9 +39,8 @@ enum Format {
 }
 
 impl VectorFile {
-    /// Begins a file; its name tells the format. An existing one is overwritten only by force.
-    pub fn create(path: &Path, kind: &str, width: usize, force: bool) -> Result<VectorFile, Failure> {
-        let written = |error: std::io::Error| Failure::work(anyhow!("{}: cannot be written: {error}", path.display()));
+    /// Refuses a name that says no format, or a file that is there, unless it is to be overwritten; gives the name's ending.
+    pub fn check(path: &Path, force: bool) -> Result<String, Failure> {
         if path.exists() && !force {
             return Err(Failure::input(anyhow!("{}: the file exists; --force overwrites it", path.display())));
         }
@@ -53,6 +52,13 @@ impl VectorFile {
         if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
             return Err(Failure::input(anyhow!("{}: there is no directory {}", path.display(), folder.display())));
         }
+        Ok(ending)
+    }
+
+    /// Begins a file; its name tells the format. An existing one is overwritten only by force.
+    pub fn create(path: &Path, kind: &str, width: usize, force: bool) -> Result<VectorFile, Failure> {
+        let written = |error: std::io::Error| Failure::work(anyhow!("{}: cannot be written: {error}", path.display()));
+        let ending = VectorFile::check(path, force)?;
         let mut partial = PartialFile::create(path).map_err(written)?;
         let file = partial.file().try_clone().map_err(written)?;
         let format = match ending.as_str() {

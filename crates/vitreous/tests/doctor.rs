@@ -94,6 +94,59 @@ fn the_machine_is_told_in_text_and_json() {
 }
 
 #[test]
+fn mpi_is_found_and_tried() {
+    let found = doctor();
+    let mpi = &found["mpi"];
+    let libraries = mpi["libraries"].as_array().expect("a list");
+    for library in libraries {
+        let (version, abi) =
+            (library["version"].as_str().expect("a version"), library["abi"].as_str().expect("an ABI"));
+        assert_eq!(abi == "Open MPI", version.starts_with("Open MPI"), "{library}");
+    }
+    let text = vitreous(&["doctor"]).succeeded().stdout;
+    assert!(text.lines().any(|line| line.starts_with("MPI ")), "{text}");
+    let launchers = mpi["launchers"].as_array().expect("a list");
+    if launchers.is_empty() {
+        eprintln!("SKIPPED: there is no mpirun here");
+    }
+    for launcher in launchers {
+        let has_library = libraries.iter().any(|library| library["abi"] == launcher["abi"]);
+        assert_eq!(launcher["works"].as_bool(), Some(has_library), "{launcher}");
+        // Under the launcher itself, the processes find each other, and one of them prints.
+        if has_library {
+            let path = launcher["path"].as_str().expect("a path");
+            let output = Command::new(path)
+                .args(["-n", "2", env!("CARGO_BIN_EXE_vitreous"), "doctor"])
+                .envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")])
+                .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
+                .output()
+                .expect("it runs");
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+            assert_eq!(text.matches("all found each other").count(), 1, "{text}");
+            assert!(text.contains("2 on 1 host"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_launcher_without_its_library_is_told() {
+    let folder = TempDir::new().expect("a folder");
+    let fake = folder.path().join("mpirun");
+    std::fs::write(&fake, "#!/bin/sh\necho 'HYDRA build details: Intel'\nexit 1\n").expect("written");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&fake, std::fs::Permissions::from_mode(0o755)).expect("set");
+        let run = vitreous_within(&["doctor", "--json"], &[("PATH", folder.path())]).succeeded();
+        let mpi = &run.json_lines()[0]["mpi"];
+        let launcher = &mpi["launchers"][0];
+        assert_eq!((&launcher["works"], launcher["abi"].as_str()), (&Value::Bool(false), Some("MPICH")), "{mpi}");
+        assert!(launcher["fault"].as_str().is_some_and(|fault| !fault.is_empty()), "{mpi}");
+    }
+}
+
+#[test]
 fn without_a_driver_the_cpu_computes_and_a_gpu_is_refused() {
     if doctor()["driver"]["version"].is_string() {
         eprintln!("SKIPPED: this machine has NVIDIA's driver");

@@ -297,7 +297,7 @@ fn tokens_of_an_encoder_have_their_maps_and_lines() {
             show({ layer, heads, side: null, token: null });
             const { rows, columns, values } = board.shown;
             views.push({ layer, heads, rows, columns, values: [...values], size: [map.height, map.width], says: byId('says').textContent,
-                         lines: linesOf(null, null), from: linesOf('from', 3), to: linesOf('to', 2), drawn: byId('flow').children.map((path) => path.attributes) });
+                         lines: shownLines(null, null), from: shownLines('from', 3), to: shownLines('to', 2), drawn: byId('flow').children.map((path) => path.attributes) });
         }
         const overview = overviewCells.map((cell) => ({ ...cell.dataset, painted: [...cell.querySelector('canvas').painted.data] }));
         show({ layer: 1, heads: [0, 1], side: 'to', token: 2 });

@@ -17,6 +17,7 @@ mod math;
 mod memory;
 mod moves;
 mod norms;
+mod notes;
 mod prepare_images;
 mod products;
 pub(crate) mod quantised;
@@ -49,6 +50,7 @@ use crate::machine::check_memory;
 use crate::ops::{Op, Targets};
 use crate::plan::{Chain, Location, Plan, Target};
 use crate::random::Run;
+use crate::shard::ShardLink;
 use crate::state::State;
 use crate::types::{DType, Shape, Type};
 use bind::Memory;
@@ -57,10 +59,13 @@ use team::Team;
 use watch::Watch;
 use weights::Weights;
 
+use notes::Notes;
+
 pub(crate) use bind::CacheStart;
 pub(crate) use caches::CacheMemory;
 pub(crate) use convert::widen;
 pub use limit::measured_limit;
+pub use notes::GradientNote;
 pub use simd::instruction_set;
 pub(crate) use weights::SharedWeights;
 
@@ -268,7 +273,7 @@ impl Executor {
     /// With threads that have so many bytes of scratch each.
     fn with_team(plan: Plan, team: SharedTeam, arena: usize, scratch: usize) -> Result<Self> {
         let threads = lock(&team).threads();
-        let pieces = updates::pieces(plan.graph().parameters());
+        let pieces = updates::pieces(plan.graph().parameters(), None);
         let constants = Floats::holding(&plan.constants())?;
         let (weights, caches) = (Weights::default(), Vec::with_capacity(plan.caches().count()));
         let arena = Floats::zeroed(arena / 4)?;
@@ -302,10 +307,36 @@ impl Executor {
         self.run_lending(state, Some(caches.into()), run)
     }
 
+    /// As [`Executor::run`], of a plan that accumulates gradients: `note` gets the number of each trained parameter and its gradient as
+    /// soon as that is there, while the run goes on.
+    pub fn run_noting(&mut self, state: &mut State, run: Run, note: &mut GradientNote) -> Result<()> {
+        self.check_state(state)?;
+        let notes = Notes::new(&self.plan, note);
+        self.run_on(state, None, run, Some(notes))
+    }
+
+    /// As [`Executor::run`], of an update of a state whose moments are shared out.
+    pub fn run_sharded(&mut self, state: &mut State, run: Run, link: &mut dyn ShardLink) -> Result<()> {
+        self.check_state(state)?;
+        let whole = |node: &Node| matches!(node.op, Op::Lamb(_) | Op::MuonDirection(_) | Op::MuonUpdate(_));
+        let (Some(shard), None) = (state.shard(), self.plan.graph().nodes().iter().find(|node| whole(node))) else {
+            let message =
+                "updates are shared out with AdamW and SGD alone: the others need whole parameters".to_string();
+            return Err(Error::Machine(message));
+        };
+        let pieces = updates::pieces(self.plan.graph().parameters(), Some(shard));
+        let link = Mutex::new(link);
+        self.run_nodes(Some(&updates::Buffers::new(state, &pieces, Some(&link))), None, run, None, None)
+    }
+
     fn run_lending(&mut self, state: &mut State, caches: Option<CacheSlots>, run: Run) -> Result<()> {
         self.check_state(state)?;
+        self.run_on(state, caches, run, None)
+    }
+
+    fn run_on(&mut self, state: &mut State, caches: Option<CacheSlots>, run: Run, notes: Option<Notes>) -> Result<()> {
         let pieces = std::mem::take(&mut self.pieces);
-        let result = self.run_nodes(Some(&updates::Buffers::new(state, &pieces)), caches, run, None);
+        let result = self.run_nodes(Some(&updates::Buffers::new(state, &pieces, None)), caches, run, None, notes);
         self.pieces = pieces;
         result
     }
@@ -339,7 +370,7 @@ impl Executor {
             let message = "this executor has lost its weights: taking others in has failed".to_string();
             return Err(Error::Machine(message));
         }
-        self.run_nodes(None, caches, Run { seed: 0, step: 0 }, None)
+        self.run_nodes(None, caches, Run { seed: 0, step: 0 }, None, None)
     }
 
     /// Runs every node; with a watch, those without effects, until it has found something.
@@ -349,6 +380,7 @@ impl Executor {
         caches: Option<CacheSlots>,
         run: Run,
         watch: Option<&Watch>,
+        mut notes: Option<Notes>,
     ) -> Result<()> {
         // What was lent stays borrowed until the run is over.
         let mut caches = caches;
@@ -367,13 +399,17 @@ impl Executor {
         let mut chains = self.plan.chains().iter().peekable();
         let mut index = 0;
         while index < graph.nodes().len() && !watch.is_some_and(Watch::has_found) {
-            let kernel = Kernel { graph, index, node: &graph.nodes()[index], memory, run, tile: None, fault: &fault };
+            let kernel_of =
+                |index| Kernel { graph, index, node: &graph.nodes()[index], memory, run, tile: None, fault: &fault };
+            let kernel = kernel_of(index);
             match chains.next_if(|chain| chain.first == index) {
                 Some(chain) => {
                     run_chain(&self.plan, chain, kernel, &mut team, watch);
                     index = chain.last;
                 }
                 None if watch.is_some() && kernel.node.op.has_effect() => {}
+                // It has run already.
+                None if notes.as_ref().is_some_and(|notes| notes.has_run(index)) => {}
                 None => {
                     team.lend(self.plan.node_scratch_bytes(index) / 4);
                     kernel::run(&kernel, &mut team, buffers)?;
@@ -381,6 +417,13 @@ impl Executor {
                         watch.look(&kernel);
                     }
                 }
+            }
+            if let Some(notes) = &mut notes {
+                for &ready in notes.ready_after(index) {
+                    team.lend(self.plan.node_scratch_bytes(ready) / 4);
+                    kernel::run(&kernel_of(ready), &mut team, buffers)?;
+                }
+                notes.tell(index, graph, buffers);
             }
             index += 1;
         }

@@ -1,16 +1,19 @@
 //! The end of a training step, on the flat buffers: gradient norm, AdamW, SGD, LAMB, Muon, EMA; and gradient accumulation.
 
+use std::sync::{Mutex, PoisonError};
+
 use super::kernel::{Kernel, tile_rows};
 use super::memory::Shared;
 use super::rows::{self, AdamwStep, LambStep, SgdStep};
 use super::team::Team;
 use crate::graph::Parameter;
 use crate::ops::{AdamW, GradientNorm, Group, Lamb, MuonDirection, MuonUpdate, Op, Sgd};
+use crate::shard::{Shard, ShardLink};
 use crate::state::State;
 use crate::types::Shape;
 
 /// Floats of a flat buffer per tile.
-const TILE: usize = 131_072;
+const TILE: usize = Shard::TILE;
 
 /// The flat buffers that updates change, and the tiles over the trained parameters.
 pub(super) struct Buffers<'a> {
@@ -20,6 +23,24 @@ pub(super) struct Buffers<'a> {
     second: Shared<'a, f32>,
     ema: Shared<'a, f32>,
     pieces: &'a [Piece],
+    /// The processes that have the moments of other pieces.
+    link: Option<&'a dyn Link>,
+}
+
+/// What an update needs of other processes, asked for by one thread at a time.
+pub(super) trait Link: Sync {
+    fn add_up(&self, sums: &mut [f64]);
+    fn complete(&self, parameters: &mut [f32]);
+}
+
+impl Link for Mutex<&mut dyn ShardLink> {
+    fn add_up(&self, sums: &mut [f64]) {
+        self.lock().unwrap_or_else(PoisonError::into_inner).add_up(sums);
+    }
+
+    fn complete(&self, parameters: &mut [f32]) {
+        self.lock().unwrap_or_else(PoisonError::into_inner).complete(parameters);
+    }
 }
 
 /// A part of one trained parameter.
@@ -29,17 +50,21 @@ pub(super) struct Piece {
     parameter: usize,
     gradient: usize,
     length: usize,
+    /// Where its moments are; `None` if another process has them, and updates it.
+    moments: Option<usize>,
 }
 
 /// Splits the trained parameters into tiles.
-pub(super) fn pieces(table: &[Parameter]) -> Vec<Piece> {
+pub(super) fn pieces(table: &[Parameter], shard: Option<&Shard>) -> Vec<Piece> {
     let mut pieces = Vec::new();
     for (index, parameter) in table.iter().enumerate() {
         let Some(gradient) = parameter.gradient_offset else { continue };
         let elements = parameter.shape.elements();
         for start in (0..elements).step_by(TILE) {
             let length = TILE.min(elements - start);
-            pieces.push(Piece { index, parameter: parameter.offset + start, gradient: gradient + start, length });
+            let (parameter, gradient) = (parameter.offset + start, gradient + start);
+            let moments = shard.map_or(Some(gradient), |shard| shard.place_of(gradient));
+            pieces.push(Piece { index, parameter, gradient, length, moments });
         }
     }
     pieces
@@ -53,7 +78,7 @@ fn piece_count(table: &[Parameter]) -> usize {
 
 impl<'a> Buffers<'a> {
     /// The buffers of a state.
-    pub fn new(state: &'a mut State, pieces: &'a [Piece]) -> Self {
+    pub fn new(state: &'a mut State, pieces: &'a [Piece], link: Option<&'a dyn Link>) -> Self {
         Buffers {
             parameters: Shared::new(state.parameters.as_mut_slice()),
             gradients: Shared::new(state.gradients.as_mut_slice()),
@@ -61,6 +86,16 @@ impl<'a> Buffers<'a> {
             second: Shared::new(state.second.as_mut_slice()),
             ema: Shared::new(state.ema.as_mut_slice()),
             pieces,
+            link,
+        }
+    }
+
+    /// Gets the pieces that other processes have updated.
+    fn complete_parameters(&self) {
+        if let Some(link) = self.link {
+            // SAFETY: the update has ended, and nothing else runs.
+            let parameters = unsafe { self.parameters.range(0..self.parameters.len()) };
+            link.complete(parameters);
         }
     }
 }
@@ -69,8 +104,14 @@ impl<'a> Buffers<'a> {
 pub(super) fn run(kernel: &Kernel, team: &mut Team, buffers: &Buffers) {
     match &kernel.node.op {
         Op::GradientNorm(op) => gradient_norm(kernel, team, buffers, op),
-        Op::AdamW(op) => adamw(kernel, team, buffers, op),
-        Op::Sgd(op) => sgd(kernel, team, buffers, op),
+        Op::AdamW(op) => {
+            adamw(kernel, team, buffers, op);
+            buffers.complete_parameters();
+        }
+        Op::Sgd(op) => {
+            sgd(kernel, team, buffers, op);
+            buffers.complete_parameters();
+        }
         Op::Lamb(op) => lamb(kernel, team, buffers, op),
         Op::MuonDirection(op) => muon_direction(kernel, team, buffers, op),
         Op::MuonUpdate(op) => muon_update(kernel, team, buffers, op),
@@ -114,13 +155,24 @@ fn gradient_norm(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Gradi
         let piece = buffers.pieces[tile];
         // SAFETY: gradients are only read here; each tile has its own partial sum.
         unsafe {
-            let sum = rows::sum_squares(gradients.range(piece.gradient..piece.gradient + piece.length));
+            let sum = match piece.moments {
+                Some(_) => rows::sum_squares(gradients.range(piece.gradient..piece.gradient + piece.length)),
+                None => 0.0,
+            };
             put_f64(workspace.range(2 * tile..2 * tile + 2), sum);
         }
     });
     // SAFETY: all tiles have finished.
     let partial = unsafe { workspace.range(0..2 * buffers.pieces.len()) };
-    let sum: f64 = partial.chunks_exact(2).map(get_f64).sum();
+    let sum: f64 = match buffers.link {
+        None => partial.chunks_exact(2).map(get_f64).sum(),
+        Some(link) => {
+            // Each is of one process, and 0 elsewhere: added in the same order, they are the same sum.
+            let mut all: Vec<f64> = partial.chunks_exact(2).map(get_f64).collect();
+            link.add_up(&mut all);
+            all.iter().sum()
+        }
+    };
     let mut number = [0.0];
     let first = kernel.input(0).read(0..1, &mut number)[0];
     let (norm, factor) = op.results(f64::from(first), sum.sqrt());
@@ -149,8 +201,8 @@ fn adamw(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &AdamW) {
     let t = kernel.run.step as f64 + 1.0;
     team.run(buffers.pieces.len(), &|tile, _| {
         let piece = &buffers.pieces[tile];
-        // Muon's matrices are none of AdamW's.
-        let Some(group) = op.groups[piece.index] else { return };
+        // Muon's matrices are none of AdamW's, and some pieces are another process's.
+        let (Some(group), Some(moments)) = (op.groups[piece.index], piece.moments) else { return };
         let step = AdamwStep {
             rate: rate * group.rate_factor,
             beta1: op.beta1,
@@ -161,14 +213,14 @@ fn adamw(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &AdamW) {
             bias_correction2: 1.0 - op.beta2.powf(t),
             gradient_factor,
         };
-        let flat = piece.gradient..piece.gradient + piece.length;
+        let (flat, moments) = (piece.gradient..piece.gradient + piece.length, moments..moments + piece.length);
         // SAFETY: each tile has its own part of every buffer.
         unsafe {
             rows::adamw(
                 buffers.parameters.range(piece.parameter..piece.parameter + piece.length),
-                buffers.gradients.range(flat.clone()),
-                buffers.first.range(flat.clone()),
-                buffers.second.range(flat),
+                buffers.gradients.range(flat),
+                buffers.first.range(moments.clone()),
+                buffers.second.range(moments),
                 &step,
             );
         }
@@ -181,6 +233,7 @@ fn sgd(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Sgd) {
     let Some(gradient_factor) = gradient_factor(kernel) else { return };
     team.run(buffers.pieces.len(), &|tile, _| {
         let piece = &buffers.pieces[tile];
+        let Some(moments) = piece.moments else { return };
         let group = group_of(&op.groups, piece);
         let step = SgdStep {
             rate: rate * group.rate_factor,
@@ -195,8 +248,8 @@ fn sgd(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Sgd) {
         unsafe {
             rows::sgd(
                 buffers.parameters.range(piece.parameter..piece.parameter + piece.length),
-                buffers.gradients.range(flat.clone()),
-                buffers.first.range(flat),
+                buffers.gradients.range(flat),
+                buffers.first.range(moments..moments + piece.length),
                 &step,
             );
         }

@@ -96,7 +96,7 @@ impl Executor {
         }
         let watch = Watch::default();
         let pieces = std::mem::take(&mut self.pieces);
-        let result = self.run_nodes(Some(&updates::Buffers::new(state, &pieces)), None, run, Some(&watch));
+        let result = self.run_nodes(Some(&updates::Buffers::new(state, &pieces, None)), None, run, Some(&watch), None);
         self.pieces = pieces;
         result?;
         let found = watch.first.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -40,10 +40,14 @@ impl Libraries {
         }
     }
 
-    /// NCCL and the CUDA runtime: not used, but useful for troubleshooting.
+    /// NCCL, which several GPUs can do without, and the CUDA runtime, which is not used but often asked about.
     pub fn others() -> [Library; 2] {
         [
-            Library::new("NCCL", nccl_version(), "it is not needed: a run uses one GPU"),
+            Library::new(
+                "NCCL",
+                nccl_version(),
+                "it is not needed: without it, several GPUs add up gradients through host memory",
+            ),
             Library::new("CUDA runtime", runtime_version(), "it is not needed: the driver is called directly"),
         ]
     }

@@ -203,7 +203,7 @@ impl Inside<'_> {
             .collect();
         let mut graph = Graph::for_inference();
         let call = Call::whole(batch).tokens(rows.len().max(1));
-        graph.with_interventions(&edits, |graph| self.model.architecture.build(graph, &call))?;
+        self.build_call(&mut graph, &call, &edits)?;
         let added: Vec<Value> = (0..self.layers)
             .map(|layer| graph.find(&part_path(layer, "attention")))
             .collect::<vitreous_engine::Result<_>>()?;

@@ -90,8 +90,12 @@ impl Inside<'_> {
         let last = Intervention::input(stream_path(self.layers), "stream");
         let mut graph = Graph::for_inference();
         let call = Call::whole(1).tokens(rows);
-        let built = graph.with_interventions(&[last], |graph| self.model.architecture.build(graph, &call))?;
+        let built = self.build_call(&mut graph, &call, &[last])?;
         let logits = built.need("logits")?;
+        if graph.shape_of(logits).rank() < 3 {
+            // A class of the whole text.
+            return self.lens_of_answer(count, asked.first().copied().flatten());
+        }
         let outputs = graph.shape_of(logits).columns();
         let plan = self.source.plan(&mut graph, &[logits])?;
         let mut executor = self.source.executor("what each layer would say", None, plan)?;

@@ -37,6 +37,8 @@ pub enum Given {
 /// A model with one input, and what its layers made of it.
 pub struct Inside<'m> {
     model: &'m Model,
+    /// Edits besides those of the model itself.
+    edits: Vec<Intervention>,
     source: OnDevice<'m>,
     given: Given,
     /// Layers, and heads of each.
@@ -71,39 +73,28 @@ pub(crate) fn layer_count(graph: &Graph) -> usize {
 impl<'m> Inside<'m> {
     /// Runs a model on an input. It computes in f32.
     pub fn read(model: &'m Model, given: Given, device: &Device) -> Result<Inside<'m>, ExplainError> {
-        let tokens = match &given {
-            Given::Tokens(tokens) if tokens.is_empty() => return Err(ExplainError::NoTokens),
-            Given::Tokens(tokens) => tokens.len(),
-            Given::Image(_) => 1,
-        };
-        let mut source = OnDevice::new(device, Box::new(model));
-        let mut graph = Graph::for_inference();
-        model.architecture.build(&mut graph, &Call::whole(1).tokens(tokens))?;
-        let layers = layer_count(&graph);
-        if layers == 0 {
-            return Err(ExplainError::NoLayers { what: model.architecture.signature().what() });
+        let source = OnDevice::new(device, Box::new(model));
+        Inside::read_on(model, Vec::new(), given, source).map_err(|failed| failed.0)
+    }
+
+    /// The same with edits, and with weights that are on the device already: they come back with an error, or by [`Inside::into_source`].
+    pub fn read_on(
+        model: &'m Model,
+        edits: Vec<Intervention>,
+        given: Given,
+        mut source: OnDevice<'m>,
+    ) -> Result<Inside<'m>, Box<(ExplainError, OnDevice<'m>)>> {
+        match FirstRun::of(model, &edits, &given, &mut source) {
+            Ok(FirstRun { layers, heads, tokens, dim, values: [streams, mixed, attention, mlp] }) => {
+                Ok(Inside { model, edits, source, given, layers, heads, tokens, dim, streams, mixed, attention, mlp })
+            }
+            Err(error) => Err(Box::new((error, source))),
         }
-        let of_layers = |part: &str| -> vitreous_engine::Result<Vec<Value>> {
-            (0..layers).map(|layer| graph.find(&part_path(layer, part))).collect()
-        };
-        let streams: Vec<Value> =
-            (0..=layers).map(|place| graph.find(&stream_path(place))).collect::<vitreous_engine::Result<_>>()?;
-        let (mixed, attention, mlp) = (of_layers("attention.heads")?, of_layers("attention")?, of_layers("mlp")?);
-        let heads = crate::taps::Tap::all(&graph)?.first().map_or(1, |tap| tap.op.heads);
-        let (shape, width) = (graph.shape_of(streams[0]).axes().to_vec(), graph.shape_of(streams[0]).columns());
-        let outputs: Vec<Value> = [&streams, &mixed, &attention, &mlp].into_iter().flatten().copied().collect();
-        let plan = source.plan(&mut graph, &outputs)?;
-        let mut executor = source.executor("looking inside a model", None, plan)?;
-        fill_given(&mut executor, &given, 1)?;
-        executor.infer()?;
-        let take = |values: &[Value]| -> vitreous_engine::Result<Vec<Vec<f32>>> {
-            values.iter().map(|&value| executor.output(value)).collect()
-        };
-        let (streams, mixed) = (take(&streams)?, take(&mixed)?);
-        let (attention, mlp) = (take(&attention)?, take(&mlp)?);
-        let tokens = shape.get(1).copied().unwrap_or(1);
-        drop(executor);
-        Ok(Inside { model, source, given, layers, heads, tokens, dim: width, streams, mixed, attention, mlp })
+    }
+
+    /// The weights on the device.
+    pub fn into_source(self) -> OnDevice<'m> {
+        self.source
     }
 
     /// Layers.
@@ -130,7 +121,12 @@ impl<'m> Inside<'m> {
     fn build(&self, graph: &mut Graph, batch: usize, edits: &[Intervention]) -> Result<Outputs, ExplainError> {
         let tokens = if let Given::Tokens(tokens) = &self.given { tokens.len() } else { 1 };
         let call = Call::whole(batch).tokens(tokens);
-        Ok(graph.with_interventions(edits, |graph| self.model.architecture.build(graph, &call))?)
+        self.build_call(graph, &call, edits)
+    }
+
+    /// The model for a call, with interventions behind its own edits.
+    fn build_call(&self, graph: &mut Graph, call: &Call, edits: &[Intervention]) -> Result<Outputs, ExplainError> {
+        build_edited(self.model, graph, call, &self.edits, edits)
     }
 
     /// The logits that are looked at, `[batch, outputs]`: of a model that has some for every token, those of one token.
@@ -142,6 +138,66 @@ impl<'m> Inside<'m> {
         }
         let row = graph.slice(logits, 1, token, token + 1)?;
         Ok(graph.reshape(row, [batch, outputs])?)
+    }
+}
+
+/// A model with its own edits, and behind them others.
+fn build_edited(
+    model: &Model,
+    graph: &mut Graph,
+    call: &Call,
+    own: &[Intervention],
+    others: &[Intervention],
+) -> Result<Outputs, ExplainError> {
+    let build = |graph: &mut Graph| graph.with_interventions(own, |graph| model.architecture.build(graph, call));
+    Ok(graph.with_interventions(others, build)?)
+}
+
+/// What the first run of a model gives.
+struct FirstRun {
+    layers: usize,
+    heads: usize,
+    tokens: usize,
+    dim: usize,
+    /// Streams, heads, attention and MLPs.
+    values: [Vec<Vec<f32>>; 4],
+}
+
+impl FirstRun {
+    fn of(
+        model: &Model,
+        edits: &[Intervention],
+        given: &Given,
+        source: &mut OnDevice,
+    ) -> Result<FirstRun, ExplainError> {
+        let tokens = match given {
+            Given::Tokens(tokens) if tokens.is_empty() => return Err(ExplainError::NoTokens),
+            Given::Tokens(tokens) => tokens.len(),
+            Given::Image(_) => 1,
+        };
+        let mut graph = Graph::for_inference();
+        build_edited(model, &mut graph, &Call::whole(1).tokens(tokens), edits, &[])?;
+        let layers = layer_count(&graph);
+        if layers == 0 {
+            return Err(ExplainError::NoLayers { what: model.architecture.signature().what() });
+        }
+        let of_layers = |part: &str| -> vitreous_engine::Result<Vec<Value>> {
+            (0..layers).map(|layer| graph.find(&part_path(layer, part))).collect()
+        };
+        let streams: Vec<Value> =
+            (0..=layers).map(|place| graph.find(&stream_path(place))).collect::<vitreous_engine::Result<_>>()?;
+        let wanted = [streams, of_layers("attention.heads")?, of_layers("attention")?, of_layers("mlp")?];
+        let heads = crate::taps::Tap::all(&graph)?.first().map_or(1, |tap| tap.op.heads);
+        let (shape, dim) = (graph.shape_of(wanted[0][0]).axes().to_vec(), graph.shape_of(wanted[0][0]).columns());
+        let plan = source.plan(&mut graph, &wanted.concat())?;
+        let mut executor = source.executor("looking inside a model", None, plan)?;
+        fill_given(&mut executor, given, 1)?;
+        executor.infer()?;
+        let mut values: [Vec<Vec<f32>>; 4] = Default::default();
+        for (values, wanted) in values.iter_mut().zip(&wanted) {
+            *values = wanted.iter().map(|&value| executor.output(value)).collect::<vitreous_engine::Result<_>>()?;
+        }
+        Ok(FirstRun { layers, heads, tokens: shape.get(1).copied().unwrap_or(1), dim, values })
     }
 }
 

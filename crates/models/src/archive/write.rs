@@ -110,7 +110,7 @@ pub fn write_safetensors<'a>(
 
 /// Writes the content of a safetensors file into a file that will be renamed to `path`.
 pub(crate) fn write_safetensors_into<'a>(
-    file: &mut File,
+    file: &mut impl Write,
     path: &Path,
     tensors: impl IntoIterator<Item = TensorToWrite<'a>>,
     metadata: &BTreeMap<String, String>,

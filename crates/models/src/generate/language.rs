@@ -176,6 +176,14 @@ impl<'w> TokenGenerator<'w> {
         self.waiting.is_empty() && self.sequences.is_empty()
     }
 
+    /// Forgets all texts that are over, so that what comes next is as if nothing had been before. Nothing is done while there is work.
+    pub fn forget(&mut self) {
+        if self.is_idle() {
+            self.slots = Slots::new(self.options.slots);
+            self.chunks_read = 0;
+        }
+    }
+
     /// Ends a request early. What was read and written of it stays for prompts that begin alike.
     pub fn end(&mut self, id: RequestId) {
         self.waiting.retain(|(waiting, _)| *waiting != id);

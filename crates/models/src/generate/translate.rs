@@ -148,6 +148,12 @@ impl<'w> Translator<'w> {
         self.rules = Some(Arc::new(rules));
     }
 
+    /// Makes itself ready anew for the next sentences, whatever came before, so that they give the same bits again. Weights stay.
+    pub fn forget(&mut self) {
+        self.decoder = None;
+        self.encoders = Encoders::default();
+    }
+
     /// The longest source and target, with special tokens.
     pub fn longest(&self) -> usize {
         self.longest

@@ -7,12 +7,14 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value as Json;
 
-use super::ModelError;
+use super::{ModelError, builtin};
 
 /// The files of a model.
 pub(super) struct Located {
     /// `None` in a directory without weights.
     pub(super) weights: Option<PathBuf>,
+    /// The content of the weights, where they are not on disk.
+    pub(super) content: Option<Vec<u8>>,
     pub(super) config_file: Option<PathBuf>,
     pub(super) config_bytes: Option<Vec<u8>>,
     pub(super) preprocessor: Option<Vec<u8>>,
@@ -68,10 +70,19 @@ const ENDINGS: [&str; 6] = ["safetensors", "npz", "pth", "pt", "bin", "gguf"];
 const LARGEST_JSON: u64 = 64 << 20;
 
 pub(super) fn locate(path: &Path) -> Result<Located, ModelError> {
+    if let Some(name) = builtin::builtin_name(path) {
+        return builtin::located(name);
+    }
     let kind = fs::metadata(path).map_err(failed(path, "open"))?;
     if !kind.is_dir() {
-        let weights = Some(path.to_path_buf());
-        return Ok(Located { weights, config_file: None, config_bytes: None, preprocessor: None, assets: Vec::new() });
+        return Ok(Located {
+            weights: Some(path.to_path_buf()),
+            content: None,
+            config_file: None,
+            config_bytes: None,
+            preprocessor: None,
+            assets: Vec::new(),
+        });
     }
     let weights = match USUAL_WEIGHTS.iter().map(|name| path.join(name)).find(|file| file.is_file()) {
         Some(weights) => Some(weights),
@@ -90,7 +101,7 @@ pub(super) fn locate(path: &Path) -> Result<Located, ModelError> {
     if weights.is_none() && config_file.is_none() {
         return Err(no_weights(path));
     }
-    Ok(Located { weights, config_file, config_bytes, preprocessor, assets })
+    Ok(Located { weights, content: None, config_file, config_bytes, preprocessor, assets })
 }
 
 /// The files of sentence-transformers' modules, as far as `modules.json` names folders inside of the directory. Who uses the modules

@@ -1,6 +1,7 @@
 //! Whole models: architecture, weights and assets, opened from a directory or a file of any family and dialect.
 
 pub(crate) mod aside;
+mod builtin;
 mod edited;
 mod error;
 pub(crate) mod locate;
@@ -24,6 +25,7 @@ use crate::checkpoint::{Dialect, Entry, GridTable, Presence, Storage};
 use crate::family::Architecture;
 use crate::settings::Size;
 
+pub use builtin::{BUILTIN, BUILTIN_MODELS, builtin_name, is_there, is_untrained};
 pub use error::ModelError;
 pub use locate::{ASSET_FILES, USUAL_WEIGHTS};
 pub use save::{SaveOptions, Written};

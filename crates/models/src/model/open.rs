@@ -22,9 +22,12 @@ impl Model {
     /// Opens a model directory, or a weight file alone. No tensor is read: the file is memory-mapped, and its names and
     /// shapes are compared with those of the model's graph.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Model, ModelError> {
-        let located = locate::locate(path)?;
+        let mut located = locate::locate(path)?;
         let weights = located.weights.clone().ok_or_else(|| locate::no_weights(path))?;
-        let archive = Archive::open(&weights)?;
+        let archive = match located.content.take() {
+            Some(bytes) => Archive::from_bytes(bytes)?,
+            None => Archive::open(&weights)?,
+        };
         let tensors: Inventory =
             archive.tensors().map(|tensor| (tensor.name().to_string(), tensor.shape.to_vec())).collect();
         let reading = read(&located, Some((&archive, &tensors)), options, path)?;

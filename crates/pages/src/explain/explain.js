@@ -16,16 +16,6 @@ const root = byId("root");
 const shared = byId("shared");
 const similar = byId("similar");
 
-function bytes(text) {
-  const raw = atob(text);
-  const out = new Uint8Array(raw.length);
-  for (let at = 0; at < raw.length; at++) out[at] = raw.charCodeAt(at);
-  return out;
-}
-
-const floats = (text) => new Float32Array(bytes(text).buffer);
-const colours = bytes(data.colours);
-
 // ---- Attention weights, unpacked when they are first needed.
 
 const unpacked = new Map();
@@ -63,44 +53,9 @@ const canAsk = (head, query) => query === READER || data.kept === "all" || (data
 
 // ---- Maps: colour and opacity follow the value.
 
-// Linear interpolation between the two nearest values, as NumPy does.
-function percentile(sorted, percent) {
-  const place = (percent / 100) * (sorted.length - 1);
-  const below = Math.floor(place);
-  const above = Math.min(below + 1, sorted.length - 1);
-  return sorted[below] + (sorted[above] - sorted[below]) * (place - below);
-}
+const draw = (canvas, values, [low, high]) => heat(canvas, { values, rows, columns, low, high, root: root.checked, overlay: true });
+const drawGroup = (maps) => heatGroup(maps.map((one) => ({ ...one, rows, columns })), { together: shared.checked, root: root.checked, overlay: true });
 
-function scaleOf(values, percent = 100) {
-  const sorted = Float32Array.from(values).filter(Number.isFinite).sort();
-  return sorted.length ? [sorted[0], percentile(sorted, percent)] : [0, 0];
-}
-
-const joined = (scales) => scales.reduce(([low, high], scale) => [Math.min(low, scale[0]), Math.max(high, scale[1])]);
-
-function draw(canvas, values, [low, high]) {
-  const context = canvas.getContext("2d", { willReadFrequently: true });
-  const picture = context.createImageData(columns, rows);
-  for (let at = 0; at < patches; at++) {
-    let share = high > low ? Math.min(1, Math.max(0, (values[at] - low) / (high - low))) : 0;
-    if (root.checked) share = Math.sqrt(share);
-    const opacity = Math.round(255 * share);
-    picture.data.set([...colours.subarray(3 * opacity, 3 * opacity + 3), opacity], 4 * at);
-  }
-  context.putImageData(picture, 0, 0);
-}
-
-// Maps that stand together: each on its own scale, or all on one. Gives the common scale, if there is one.
-function drawGroup(maps) {
-  if (!maps.length) return null;
-  const scales = maps.map(({ values, percent }) => scaleOf(values, percent));
-  const common = shared.checked ? joined(scales) : null;
-  maps.forEach(({ canvas, values }, at) => draw(canvas, values, common ?? scales[at]));
-  return common;
-}
-
-const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 2 : 1)}\u00a0%`;
-const short = (value) => (value === 0 ? "0" : Math.abs(value) < 0.001 ? value.toExponential(1) : value.toPrecision(3));
 const placeName = (patch) => `row ${Math.floor(patch / columns)}, column ${patch % columns}`;
 
 function queryName(query) {
@@ -172,17 +127,6 @@ function drawSimilar() {
 const middle = () => Math.floor(rows / 2) * columns + Math.floor(columns / 2);
 
 // ---- Rows of small maps.
-
-function press(cells, isChosen) {
-  let first = null;
-  for (const cell of cells) {
-    const chosen = isChosen(cell.dataset);
-    cell.setAttribute("aria-pressed", String(chosen));
-    cell.tabIndex = chosen ? 0 : -1;
-    if (chosen) first = cell;
-  }
-  if (!first && cells.length) cells[0].tabIndex = 0;
-}
 
 const cellsOf = (id) => [...byId(id).querySelectorAll("button")];
 const headCells = cellsOf("heads");
@@ -294,10 +238,8 @@ addEventListener("popstate", () => {
 const stages = [...document.querySelectorAll(".stage")];
 
 function patchAt(event) {
-  const box = event.currentTarget.getBoundingClientRect();
-  const inside = (share, count) => Math.min(count - 1, Math.max(0, Math.floor(share * count)));
-  const down = inside((event.clientY - box.top) / box.height, rows);
-  return down * columns + inside((event.clientX - box.left) / box.width, columns);
+  const [down, across] = cellAt(event, event.currentTarget, rows, columns);
+  return down * columns + across;
 }
 
 function pick(patch, entry) {
@@ -323,8 +265,6 @@ for (const stage of stages) {
   });
 }
 
-const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
-
 map.addEventListener("keydown", (event) => {
   if (event.key === "Escape") show({ query: READER }, "push");
   const step = ARROWS[event.key];
@@ -339,22 +279,6 @@ map.addEventListener("keydown", (event) => {
   const across = Math.min(columns - 1, Math.max(0, (patch % columns) + step[1]));
   pick(down * columns + across, "replace");
 });
-
-// In rows of cells, Tab reaches only the chosen one; arrow keys go from one to the next.
-function arrows(cells, width) {
-  cells.forEach((cell, at) => {
-    cell.addEventListener("keydown", (event) => {
-      const step = ARROWS[event.key];
-      if (!step) return;
-      event.preventDefault();
-      const next = cells[at + step[0] * width() + step[1]];
-      if (next && !next.disabled) {
-        next.focus();
-        next.click();
-      }
-    });
-  });
-}
 
 const inOneRow = (cells) => () => cells.filter((cell) => cell.offsetTop === cells[0].offsetTop).length;
 arrows(headCells, inOneRow(headCells));

@@ -15,7 +15,7 @@ use vitreous_data::image::{Image, ImageError};
 use vitreous_explain::{Explanation, Reader, TokenGrid};
 use vitreous_models::Size;
 
-use crate::{Document, base64, colour, escape, flow, inside, png_uri};
+use crate::{Document, colour, escape, flow, inside, png_uri, views};
 use vitreous_runtime::scores::{best, label, softmax};
 
 use packed::Kept;
@@ -115,7 +115,7 @@ pub fn page(page: &ImagePage) -> Result<String> {
         "Data flow",
         &sections::flow(page.flow),
     );
-    document.data("explain-data", &data(page, kept)).script(SCRIPT);
+    document.data("explain-data", &data(page, kept)).script(&views::script(views::MAPS, SCRIPT));
     Ok(document.finish())
 }
 
@@ -196,7 +196,6 @@ fn data(page: &ImagePage, kept: Kept) -> Value {
         "reader": reader_name(layout),
         "mean": mean_name(explanation, page.model),
         "kept": kept.name(),
-        "colours": base64(&colour::table()),
         "layers": layers,
         "similarity": explanation.patches.as_ref().and_then(packed::similarity),
     })

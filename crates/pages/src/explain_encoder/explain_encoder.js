@@ -58,45 +58,9 @@ const colourOf = (head) => (head === MEAN ? "var(--accent)" : `hsl(${Math.round(
 
 board.say = (row, column, value) => `${quoted(tokens[row])} attends to ${quoted(tokens[column])} with ${percent(value)}.`;
 
-// ---- Lines. Those of one colour and strength are one path, so that long texts stay quick.
+// ---- Lines.
 
-const STRENGTHS = 32;
-const WEAKEST = 0.01;
 const columns = { from: [...byId("from").querySelectorAll("button")], to: [...byId("to").querySelectorAll("button")] };
-
-// The lines of the chosen heads, or of one token alone: [from, to, weight, head].
-function linesOf(side, token) {
-  const found = [];
-  for (const head of state.heads) {
-    const all = weights(state.layer, head);
-    for (let from = 0; from < count; from++) {
-      for (let to = 0; to < count; to++) {
-        const isShown = side === null || token === (side === "from" ? from : to);
-        if (isShown && all[from * count + to] >= WEAKEST) found.push([from, to, all[from * count + to], head]);
-      }
-    }
-  }
-  return found;
-}
-
-function drawLines(side, token) {
-  const paths = new Map();
-  for (const [from, to, weight, head] of linesOf(side, token)) {
-    const strength = Math.max(1, Math.round(STRENGTHS * Math.min(1, weight)));
-    const key = `${head} ${strength}`;
-    if (!paths.has(key)) paths.set(key, { head, strength, d: "" });
-    paths.get(key).d += `M0 ${from + 0.5}L100 ${to + 0.5}`;
-  }
-  const flow = byId("flow");
-  flow.replaceChildren(...[...paths.values()].map(({ head, strength, d }) => {
-    const path = document.createElementNS(flow.namespaceURI, "path");
-    path.setAttribute("d", d);
-    path.setAttribute("stroke", colourOf(head));
-    path.setAttribute("stroke-opacity", (strength / STRENGTHS).toFixed(3));
-    path.setAttribute("vector-effect", "non-scaling-stroke");
-    return path;
-  }));
-}
 
 // The weights between a token and all of the other column, and what they say.
 function lightUp(side, token) {
@@ -122,8 +86,11 @@ function lightUp(side, token) {
     : `${quoted(tokens[token])} (${token}) is attended to by ${list}.`;
 }
 
+// The lines of the chosen heads, or of one token alone: [from, to, weight, head].
+const shownLines = (side, token) => linesOf(state.heads.map((head) => [head, weights(state.layer, head)]), count, side, token);
+
 function showToken(side, token) {
-  drawLines(side, token);
+  drawLines(byId("flow"), shownLines(side, token), colourOf);
   lightUp(side, token);
 }
 
@@ -132,16 +99,6 @@ function showToken(side, token) {
 const cellsOf = (id) => [...byId(id).querySelectorAll("button")];
 const overviewCells = cellsOf("overview");
 const headButtons = cellsOf("heads");
-
-function press(cells, isChosen) {
-  let first = null;
-  for (const cell of cells) {
-    const chosen = isChosen(cell.dataset);
-    cell.setAttribute("aria-pressed", String(chosen));
-    cell.tabIndex = chosen && !first ? 0 : -1;
-    if (chosen) first ??= cell;
-  }
-}
 
 // `entry`: "push" adds an entry to the history, "replace" changes the last one.
 function show(change, entry) {

@@ -2,6 +2,7 @@
 
 mod attention;
 mod fillings;
+pub mod json;
 mod prediction;
 mod relevance;
 
@@ -11,7 +12,8 @@ use vitreous_explain::inside::Attribution;
 use vitreous_explain::text::TextAttention;
 
 use crate::token_map::{self, packed};
-use crate::{Document, base64, colour, escape, format, inside};
+use crate::views::View;
+use crate::{Document, colour, escape, format, inside};
 
 pub(crate) use attention::{Kept, lines, maps};
 pub(crate) use fillings::{of_all, of_token};
@@ -20,6 +22,8 @@ pub(crate) use fillings::{of_all, of_token};
 pub const KIND: &str = "explain-encoder";
 pub(crate) const STYLE: &str = include_str!("explain_encoder.css");
 pub(crate) const SCRIPT: &str = include_str!("explain_encoder.js");
+/// What the script uses beyond the map.
+pub(crate) const MODULES: &[View] = &[View::Lines];
 
 /// What the page of one text shows, and its JSON and arrays have.
 #[derive(Clone, Debug)]
@@ -144,7 +148,7 @@ pub fn page(page: &TextPage) -> String {
         document.section("fillings", "What each layer would fill in", &fillings::section(page));
     }
     if !page.attention.is_empty() {
-        document.data("explain-data", &data(page, kept)).script(&token_map::script(SCRIPT));
+        document.data("explain-data", &data(page, kept)).script(&token_map::script(MODULES, SCRIPT));
     }
     document.finish()
 }
@@ -176,6 +180,5 @@ pub(crate) fn data(page: &TextPage, kept: Kept) -> Value {
         "layers": layers,
         "heads": if kept.heads { page.attention.first().map(|layer| layer.heads.clone()) } else { None }.unwrap_or_default(),
         "fillings": fillings::data(page),
-        "colours": base64(&colour::table()),
     })
 }

@@ -90,7 +90,7 @@ pub fn page(page: &LanguagePage) -> String {
         document.section("lines", "Attention from token to token", &encoder::lines(&page.text));
         let mut data = encoder::data(&page.text, kept);
         data["fillings"]["first"] = json!(page.position);
-        document.data("explain-data", &data).script(&token_map::script(encoder::SCRIPT));
+        document.data("explain-data", &data).script(&token_map::script(encoder::MODULES, encoder::SCRIPT));
     }
     document.finish()
 }

@@ -6,7 +6,7 @@ pub mod sections;
 pub mod words;
 
 use crate::token_map::{self, packed::BUDGET};
-use crate::{Document, base64, colour, format};
+use crate::{Document, colour, format};
 use serde_json::{Value, json};
 use vitreous_data::text::Word;
 use vitreous_explain::text::{TextAttention, TextExplanation, usual_layer};
@@ -58,7 +58,7 @@ pub fn page(page: &SentencePage) -> String {
         .section("alignment", "Word alignment", &sections::alignment(page))
         .section("attention", "Every layer and head", &sections::attention(page, with_heads))
         .section("sure", "Token probabilities", &sections::sure(page));
-    document.data("explain-data", &data(page, with_heads)).script(&token_map::script(SCRIPT));
+    document.data("explain-data", &data(page, with_heads)).script(&token_map::script(&[], SCRIPT));
     document.finish()
 }
 
@@ -89,6 +89,5 @@ fn data(page: &SentencePage, with_heads: bool) -> Value {
         "links": links.collect::<Vec<Value>>(),
         "layer": page.usual_layer(),
         "lines": { "left": lines.left, "right": lines.right, "top": lines.top, "step": lines.step },
-        "colours": base64(&colour::table()),
     })
 }

@@ -1,5 +1,7 @@
 //! Sections that pages of language models and of image models share: what parts of a model add, and what happens without them.
 
+pub mod json;
+
 use std::fmt::Write;
 
 use vitreous_explain::inside::{Attribution, HeadEffects, HeadScores};

@@ -9,7 +9,7 @@ use super::curves::{Curve, Division, SMOOTHING, axis, chart, metrics, points};
 use super::headline::{Headline, speed_unit};
 use super::{STYLE, faults, figure, is_text, name_of, percent_or_dash, validation};
 use crate::chart::{CURVES_SCRIPT, CURVES_STYLE};
-use crate::{Document, escape, format};
+use crate::{Document, Section, escape, format};
 
 /// With more classes than this, only those that differ most are shown at first.
 const SHOWN_CLASSES: usize = 40;
@@ -17,18 +17,25 @@ const SHOWN_CLASSES: usize = 40;
 /// The page.
 pub fn page(runs: &[RunRecord]) -> String {
     let names = names(runs);
-    let differences = validation::differences(runs);
     let mut document = Document::new(&format!("Comparison of {} runs", runs.len()));
     document.kind("comparison").style(STYLE).style(CURVES_STYLE).lead(&lead(runs, &names));
-    document
-        .section("numbers", "Numbers", &numbers(runs, &names, &differences))
-        .section("curves", "Curves", &curves(runs, &names))
-        .section("recipes", "Differences between the recipes", &recipes(runs, &names));
-    if !runs.iter().all(is_text) {
-        document.section("classes", "Recall per class", &classes(runs, &names));
-    }
-    document.script(CURVES_SCRIPT);
+    document.sections(sections(runs)).script(CURVES_SCRIPT);
     document.finish()
+}
+
+/// The sections of the page.
+pub fn sections(runs: &[RunRecord]) -> Vec<Section> {
+    let names = names(runs);
+    let differences = validation::differences(runs);
+    let mut all = vec![
+        Section::new("numbers", "Numbers", numbers(runs, &names, &differences)),
+        Section::new("curves", "Curves", curves(runs, &names)),
+        Section::new("recipes", "Differences between the recipes", recipes(runs, &names)),
+    ];
+    if !runs.iter().all(is_text) {
+        all.push(Section::new("classes", "Recall per class", classes(runs, &names)));
+    }
+    all
 }
 
 /// Directory names; whole paths where two have the same name.

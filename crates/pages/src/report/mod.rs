@@ -20,7 +20,7 @@ use vitreous_train::tasks::translate::TranslationReport;
 use vitreous_train::{Evaluation, Fault, Metric, RunRecord};
 
 use crate::chart::{CURVES_SCRIPT, CURVES_STYLE};
-use crate::{Document, escape};
+use crate::{Document, Section, escape};
 use attention::AttentionExamples;
 use headline::Headline;
 
@@ -41,50 +41,60 @@ pub fn page(run: &RunRecord, pictures: &RunPictures) -> String {
     let headline = Headline::of(run);
     let mut document = Document::new(&format!("Run {}", name_of(run)));
     document.kind("report").style(STYLE).style(CURVES_STYLE).lead(&lead(run, &headline));
-    document.section("curves", "Curves", &curves::html(run));
-    match &run.evaluation {
-        None => _ = document.section("validation", "Validation", &no_evaluation(run)),
-        Some(evaluation) => evaluation_sections(&mut document, evaluation, pictures),
-    }
-    if let Some(examples) = &pictures.attention {
-        document.section("attention", "Attention", &attention::html(examples));
-    }
-    if let Some(html) = watch::html(run) {
-        document.section("watch", "Inside the model", &html);
-    }
-    document
-        .section("gradients", "Gradients", &gradients::html(run))
-        .section("recipe", "Recipe", &settings::recipe(run))
-        .section("machine", "Machine and time", &settings::machine(run));
-    document.script(CURVES_SCRIPT);
+    document.sections(sections(run, Some(pictures))).script(CURVES_SCRIPT);
     document.finish()
 }
 
+/// The sections of a run's page; without pictures, those that have none.
+pub fn sections(run: &RunRecord, pictures: Option<&RunPictures>) -> Vec<Section> {
+    let mut all = vec![Section::new("curves", "Curves", curves::html(run))];
+    match &run.evaluation {
+        None => all.push(Section::new("validation", "Validation", no_evaluation(run))),
+        Some(evaluation) => all.extend(evaluation_sections(evaluation, pictures)),
+    }
+    if let Some(examples) = pictures.and_then(|pictures| pictures.attention.as_ref()) {
+        all.push(Section::new("attention", "Attention", attention::html(examples)));
+    }
+    all.extend(watch::html(run).map(|html| Section::new("watch", "Inside the model", html)));
+    all.push(Section::new("gradients", "Gradients", gradients::html(run)));
+    all.push(Section::new("recipe", "Recipe", settings::recipe(run)));
+    all.push(Section::new("machine", "Machine and time", settings::machine(run)));
+    all
+}
+
+/// The style of a run's page for a part of another page: of the elements inside of what the selector names.
+pub fn style_within(selector: &str) -> String {
+    format!("{selector} {{\n{}{STYLE}{CURVES_STYLE}}}\n", crate::document::STYLE)
+}
+
 /// The sections of an evaluation, by the report that its task has made: for a task without a section of its own, its numbers.
-fn evaluation_sections(document: &mut Document, evaluation: &Evaluation, pictures: &RunPictures) {
+fn evaluation_sections(evaluation: &Evaluation, pictures: Option<&RunPictures>) -> Vec<Section> {
+    let mut all = Vec::new();
+    let mut add = |id: &str, heading: &str, html: String| all.push(Section::new(id, heading, html));
     if let Some(report) = evaluation.scores.report::<TranslationReport>() {
-        document.section("translations", "Translations", &translations::html(evaluation, report));
+        add("translations", "Translations", translations::html(evaluation, report));
     } else if let Some(report) = evaluation.scores.report::<LanguageReport>() {
-        document.section("text", "Validation and a sample", &language::html(evaluation, report));
+        add("text", "Validation and a sample", language::html(evaluation, report));
     } else if let Some(report) = evaluation.scores.report::<ClassifyReport>() {
         if let Some(html) = classes::confusion(evaluation, report) {
-            document.section("confusion", "Confusion matrix", &html);
+            add("confusion", "Confusion matrix", html);
         }
-        document.section("classes", "Classes", &classes::scores(evaluation, report));
+        add("classes", "Classes", classes::scores(evaluation, report));
         if let Some(html) = classes::calibration(evaluation, report) {
-            document.section("calibration", "Calibration", &html);
+            add("calibration", "Calibration", html);
         }
-        if let LabelMetrics::Single(_) = report.metrics {
+        if let (LabelMetrics::Single(_), Some(pictures)) = (&report.metrics, pictures) {
             let html = mistakes::html(evaluation, report, &pictures.mistakes);
-            document.section("mistakes", "Most confident mistakes", &html);
+            add("mistakes", "Most confident mistakes", html);
         }
     } else {
         let rows = evaluation.scores.numbers().iter();
         let rows =
             rows.map(|score| format!("<dt>{}</dt><dd>{}</dd>", title(score.metric), score.metric.text(score.value)));
         let html = format!("{}<dl class=\"facts\">{}</dl>", of_evaluation(evaluation), rows.collect::<String>());
-        document.section("validation", "Validation", &html);
+        add("validation", "Validation", html);
     }
+    all
 }
 
 /// Which evaluation the numbers are from.

@@ -3,6 +3,7 @@
 pub(crate) mod packed;
 
 use crate::chart::text_width;
+use crate::views::{self, View};
 
 /// The style of the map, of small maps, and of the controls around them.
 pub(crate) const STYLE: &str = include_str!("token_map.css");
@@ -16,9 +17,10 @@ const MOST_NAME: f64 = 140.0;
 /// At most so many rows of the large map are visible at once.
 const MOST_ROWS: usize = 26;
 
-/// A page's script behind that of the map.
-pub(crate) fn script(own: &str) -> String {
-    format!("{SCRIPT}\n{own}")
+/// A page's script behind that of the map, and of the other modules that it uses.
+pub(crate) fn script(more: &[View], own: &str) -> String {
+    let modules = [views::MAPS, &[View::Board], more].concat();
+    views::script(&modules, &format!("{SCRIPT}\n{own}"))
 }
 
 /// The large map with its scale and the sentences about it. `names` are those of its axes, `rows` the most rows that it can have.

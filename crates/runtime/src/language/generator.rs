@@ -178,6 +178,11 @@ impl<'m> TextGenerator<'m> {
         self.generator.cached_tokens()
     }
 
+    /// Forgets the prompts of before, which later ones could take over: the same prompts then give the same bits again.
+    pub fn forget_prompts(&mut self) {
+        self.generator.forget();
+    }
+
     /// What was done so far, and how long it took.
     pub fn tally(&self) -> Tally {
         self.generator.tally()

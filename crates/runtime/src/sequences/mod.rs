@@ -191,6 +191,11 @@ impl<'m> SequenceWriter<'m> {
         Ok(tokens)
     }
 
+    /// Makes itself ready anew for the next texts: the same texts then give the same bits, whatever came before.
+    pub fn forget_texts(&mut self) {
+        self.translator.forget();
+    }
+
     /// What the model writes for texts, of each the best first.
     pub fn write(&mut self, texts: &[String]) -> Result<Vec<Vec<Hypothesis>>, Error> {
         let mut sources = Vec::new();

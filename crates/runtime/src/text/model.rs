@@ -102,6 +102,14 @@ impl TextModel {
         ["[MASK]", "<mask>"].iter().fold(text.to_string(), |text, mask| text.replace(mask, &own))
     }
 
+    /// The text that says nothing: padding in place of all tokens but those that the tokenizer added, and masks. `None` where the tokenizer
+    /// has no padding that the model knows.
+    pub fn baseline(&self, encoding: &Encoding, masked: &[usize]) -> Option<Vec<u32>> {
+        let padding = self.tokenizer.special().padding.filter(|&id| (id as usize) < self.input.vocabulary)?;
+        let stays = |at: usize| encoding.special[at] || masked.contains(&at);
+        Some(encoding.ids.iter().enumerate().map(|(at, &id)| if stays(at) { id } else { padding }).collect())
+    }
+
     /// The name of a class; its number where the model has no names.
     pub fn label(&self, class: usize) -> String {
         crate::scores::label(&self.model.assets.labels, class)

@@ -3,11 +3,13 @@
 mod admin;
 mod body;
 mod cors;
+mod glass;
 mod guard;
 mod openai;
 pub mod openapi;
 mod page;
 mod plain;
+mod runs;
 mod shape;
 mod v2;
 
@@ -26,6 +28,7 @@ use crate::metrics::Metrics;
 use crate::models::{ModelSet, Models, Served};
 use crate::options::{ApiKeys, Limits};
 use crate::refusal::Refusal;
+use crate::training::RunWatchers;
 
 pub(crate) use body::{Input, Query};
 
@@ -40,6 +43,8 @@ pub struct App {
     pub origins: Vec<String>,
     pub metrics: Arc<Metrics>,
     pub log: Log,
+    /// Training runs to show.
+    pub runs: Option<RunWatchers>,
     /// Whether only other programs on this machine can ask.
     pub is_local: bool,
     /// Whether the server is about to end.
@@ -104,7 +109,6 @@ pub fn router(app: Arc<App>) -> Router {
     let of_model =
         |path: &str| [format!("/v2/models/{{name}}{path}"), format!("/v2/models/{{name}}/versions/{{version}}{path}")];
     let mut router = Router::new()
-        .route("/", get(page::index))
         .route("/docs", get(page::docs))
         .route("/openapi.json", get(openapi::json))
         .route("/metrics", get(admin::metrics))
@@ -117,6 +121,11 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/audio/transcriptions", post(openai::transcriptions::transcribe))
         .route("/classify/{name}", post(plain::classify::classify))
         .route("/explain/{name}", post(plain::explain::explain))
+        .route("/glass/events", get(runs::all_events))
+        .route("/glass/runs", get(runs::list))
+        .route("/glass/runs/{name}", get(runs::one))
+        .route("/glass/runs/{name}/events", get(runs::events))
+        .route("/glass/runs/{name}/beside/{other}", get(runs::beside))
         .route("/v2", get(v2::server))
         .route("/v2/health/live", get(v2::live))
         .route("/v2/health/ready", get(v2::ready))
@@ -131,6 +140,7 @@ pub fn router(app: Arc<App>) -> Router {
         router = router.route(&path, post(v2::infer::infer));
     }
     router
+        .merge(glass::routes())
         .fallback(no_endpoint)
         .method_not_allowed_fallback(other_method)
         // Bodies are read by `body`, which has limits of its own.
@@ -140,9 +150,9 @@ pub fn router(app: Arc<App>) -> Router {
 }
 
 async fn no_endpoint() -> Refusal {
-    Refusal::not_found("there is no such endpoint; GET / lists them")
+    Refusal::not_found("there is no such endpoint; GET /docs lists them")
 }
 
 async fn other_method() -> Refusal {
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this endpoint has another method; GET / lists them")
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this endpoint has another method; GET /docs lists them")
 }

@@ -4,7 +4,7 @@ use axum::response::Response;
 use utoipa::OpenApi;
 
 use super::shape::json_answer;
-use super::{admin, openai, page, plain, v2};
+use super::{admin, glass, openai, page, plain, runs, v2};
 
 /// All endpoints.
 #[derive(OpenApi)]
@@ -15,7 +15,13 @@ use super::{admin, openai, page, plain, v2};
         license(name = "MIT OR Apache-2.0")
     ),
     paths(
-        page::index,
+        glass::app::index,
+        glass::app::file,
+        glass::models::list,
+        glass::inputs::give,
+        glass::inputs::seen,
+        glass::look::look,
+        glass::look::graph,
         page::docs,
         json,
         admin::metrics,
@@ -28,6 +34,11 @@ use super::{admin, openai, page, plain, v2};
         openai::transcriptions::transcribe,
         plain::classify::classify,
         plain::explain::explain,
+        runs::list,
+        runs::one,
+        runs::beside,
+        runs::events,
+        runs::all_events,
         v2::server,
         v2::live,
         v2::ready,

@@ -1,4 +1,4 @@
-//! `/` and `/docs`: plain pages that say what is here.
+//! `/docs`: a plain page that says what is here.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -25,43 +25,12 @@ fn page(title: &str, body: &str) -> Response {
     ))
 }
 
-/// The models, and a line of curl for each of their endpoints
-#[utoipa::path(get, path = "/", tag = "Server", responses((status = 200, description = "A page")))]
-pub async fn index(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
-    let is_usual = |letter: char| letter.is_ascii_alphanumeric() || ".-:[]".contains(letter);
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let host = host.filter(|host| host.len() < 256 && host.chars().all(is_usual)).unwrap_or("127.0.0.1:8000");
-    let key = if app.keys.is_some() { "-H 'Authorization: Bearer KEY' " } else { "" };
-    let mut body = "<p>Clients of OpenAI's API find it under <code>/v1</code>, those of the Open Inference Protocol (KServe, Triton) under \
-                    <code>/v2</code>. <a href=\"/docs\">All endpoints</a>, <a href=\"/openapi.json\">openapi.json</a>, \
-                    <a href=\"/metrics\">metrics</a>.</p>"
-        .to_string();
-    match app.models.now() {
-        None => body.push_str("<p>The models are being loaded.</p>"),
-        Some(models) => {
-            for model in models.all() {
-                let _ = write!(body, "<h2>{}</h2><p>{}</p>", escape(&model.name), escape(model.what));
-                for endpoint in model.endpoints() {
-                    let line = format!("curl {key}http://{host}{}", endpoint.example);
-                    let _ = write!(
-                        body,
-                        "<h3>{} <code>{}</code></h3><pre>{}</pre>",
-                        endpoint.method,
-                        escape(&endpoint.path),
-                        escape(&line)
-                    );
-                }
-            }
-        }
-    }
-    page("Vitreous", &body)
-}
-
-/// The description of all endpoints, for people
+/// The models with a line of curl for each of their endpoints, and the description of all endpoints, for people
 #[utoipa::path(get, path = "/docs", tag = "Server", responses((status = 200, description = "A page")))]
-pub async fn docs() -> Response {
+pub async fn docs(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
     let described = serde_json::to_value(openapi()).unwrap_or_default();
-    let mut body = "<p>The same for programs: <a href=\"/openapi.json\">openapi.json</a>.</p>".to_string();
+    let mut body = models(&app, &headers);
+    body.push_str("<h2>All endpoints</h2><p>The same for programs: <a href=\"/openapi.json\">openapi.json</a>.</p>");
     let text = |value: &serde_json::Value| escape(value.as_str().unwrap_or_default());
     for (path, methods) in described["paths"].as_object().into_iter().flatten() {
         for (method, endpoint) in methods.as_object().into_iter().flatten() {
@@ -86,6 +55,36 @@ pub async fn docs() -> Response {
         }
     }
     page("Endpoints", &body)
+}
+
+/// The models, and what to send to each.
+fn models(app: &App, headers: &HeaderMap) -> String {
+    let is_usual = |letter: char| letter.is_ascii_alphanumeric() || ".-:[]".contains(letter);
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let host = host.filter(|host| host.len() < 256 && host.chars().all(is_usual)).unwrap_or("127.0.0.1:8000");
+    let key = if app.keys.is_some() { "-H 'Authorization: Bearer KEY' " } else { "" };
+    let mut body = "<p>Clients of OpenAI's API find it under <code>/v1</code>, those of the Open Inference Protocol (KServe, Triton) under \
+                    <code>/v2</code>. <a href=\"/\">Watch a model think</a>, <a href=\"/metrics\">metrics</a>.</p>"
+        .to_string();
+    match app.models.now() {
+        None => body.push_str("<p>The models are being loaded.</p>"),
+        Some(models) => {
+            for model in models.all() {
+                let _ = write!(body, "<h2>{}</h2><p>{}</p>", escape(&model.name), escape(model.what));
+                for endpoint in model.endpoints() {
+                    let line = format!("curl {key}http://{host}{}", endpoint.example);
+                    let _ = write!(
+                        body,
+                        "<h3>{} <code>{}</code></h3><pre>{}</pre>",
+                        endpoint.method,
+                        escape(&endpoint.path),
+                        escape(&line)
+                    );
+                }
+            }
+        }
+    }
+    body
 }
 
 /// The fields of a schema, those of its parts included.

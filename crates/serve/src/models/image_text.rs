@@ -37,10 +37,20 @@ impl ImageTextService {
         let asked = self.labels.ask(labels, self.labels.arrive());
         let (vectors, labels) = tokio::join!(self.images.run(OutputName::Features, vec![image]), asked);
         let (vector, labels) = (vectors?.pop().unwrap_or_default(), labels??);
-        let logits = labels.logits(&vector);
-        let scores = labels.scores(&logits);
-        Ok((logits, scores))
+        Ok(compared(&vector, &labels))
     }
+
+    /// The same of an image's vector.
+    pub async fn scores(&self, vector: &[f32], labels: LabelSet) -> Result<(Vec<f32>, Vec<f64>), WorkError> {
+        let labels = self.labels.ask(labels, self.labels.arrive()).await??;
+        Ok(compared(vector, &labels))
+    }
+}
+
+fn compared(vector: &[f32], labels: &ZeroShot) -> (Vec<f32>, Vec<f64>) {
+    let logits = labels.logits(vector);
+    let scores = labels.scores(&logits);
+    (logits, scores)
 }
 
 struct LabelWork<'m>(CaptionRunner<'m>);

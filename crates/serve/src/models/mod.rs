@@ -7,13 +7,15 @@ mod sequences;
 mod set;
 mod speech;
 mod texts;
+pub mod watched;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use vitreous_models::model::is_there;
 use vitreous_models::{OpenOptions, Signature, Takes};
 use vitreous_runtime::Error;
 
@@ -29,6 +31,7 @@ pub use sequences::{SequenceService, WrittenSequence};
 pub use set::{LoadError, ModelSet, Models};
 pub use speech::{Recording, Speech, Transcribe, TranscribeOptions};
 pub use texts::{TextService, TokenizedText};
+pub use watched::Watched;
 
 /// How long a batch waits for requests that are on their way.
 const PATIENCE: Duration = Duration::from_millis(2);
@@ -41,10 +44,13 @@ pub struct Served {
     pub what: &'static str,
     /// What it can do.
     pub service: Service,
+    /// Where it was opened from, if it was.
+    pub path: Option<PathBuf>,
     /// When it was loaded, in seconds since 1970.
     pub loaded: u64,
     queue: Arc<Semaphore>,
     room: usize,
+    watched: Option<Watched>,
 }
 
 /// What a model can do.
@@ -98,11 +104,12 @@ impl Served {
     /// Opens a model, and makes it ready to answer.
     pub fn open(named: &NamedModel, around: &Surroundings) -> Result<Served, Error> {
         let NamedModel { name, path } = named;
-        if !path.exists() {
+        if !is_there(path) {
             // Says what is wrong with the path; a preset has no weights.
             vitreous_runtime::open_model(path, &OpenOptions::default())?;
         }
         let signature = signature_of(path)?;
+        let mut speech = None;
         let service = match &signature.takes {
             Takes::Images(_) => Service::Images(ImageService::open(name, path, around)?),
             Takes::Tokens(_) if signature.next_token().is_some() => {
@@ -110,17 +117,24 @@ impl Served {
             }
             Takes::Tokens(_) => Service::Texts(TextService::open(name, path, around)?),
             Takes::Pairs { .. } => Service::Sequences(SequenceService::open(name, path, around)?),
-            Takes::Audio(_) => Service::Speech(Speech::open(name, path, around)?),
+            Takes::Audio(_) => {
+                let (service, model) = Speech::open(name, path, around)?;
+                speech = Some(model);
+                Service::Speech(service)
+            }
             Takes::ImagesAndTexts { .. } => Service::ImagesAndTexts(ImageTextService::open(name, path, around)?),
         };
-        Ok(Served::new(name, signature.what(), service, &around.limits))
+        let watched = watched::of_service(&service, speech).map(|model| Watched::new(name, model, around));
+        let served = Served::new(name, signature.what(), service, &around.limits);
+        Ok(Served { watched, path: Some(path.clone()), ..served })
     }
 
     /// A model that can do something, under a name.
     pub fn new(name: &str, what: &'static str, service: Service, limits: &Limits) -> Served {
         let loaded = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let (name, room) = (name.to_string(), limits.queue.max(1));
-        Served { name, what, service, loaded, queue: Arc::new(Semaphore::new(room)), room }
+        let queue = Arc::new(Semaphore::new(room));
+        Served { name, what, service, path: None, loaded, queue, room, watched: None }
     }
 
     /// A place for a request, if the queue is not full.

@@ -9,6 +9,7 @@ use vitreous_models::generate::{Hypothesis, SearchOptions};
 use vitreous_runtime::sequences::{SequenceModel, SequenceOptions, SequenceWriter};
 use vitreous_runtime::{Error, TextTranslator, TranslatorModel};
 
+use super::watched::WatchedModel;
 use super::{Surroundings, signature_of};
 use crate::work::{BatchWork, Collector, WorkError};
 
@@ -19,6 +20,8 @@ const USUAL_SEARCH: SearchOptions = SearchOptions { beam: 1, length_penalty: 0.6
 
 /// A model that writes texts from texts.
 pub struct SequenceService {
+    /// The model.
+    pub(super) model: WatchedModel,
     collector: Collector<AskedSequence, WrittenSequence>,
 }
 
@@ -47,27 +50,31 @@ impl SequenceService {
         let collector = around.collector(name, "write", most);
         let (precision, device) = (around.settings.precision, around.settings.device.clone());
         let is_translator = matches!(signature_of(path)?.takes, Takes::Pairs { special: None, .. });
-        let collector = match is_translator {
+        let (model, collector) = match is_translator {
             true => {
                 let model = Arc::new(TranslatorModel::open(path)?);
-                Collector::start(collector, move |jobs| {
+                let kept = WatchedModel::Translator(model.clone());
+                let collector = Collector::start(collector, move |jobs| {
                     jobs.work(|| {
                         let translator = TextTranslator::new(&model, USUAL_SEARCH, precision, &device)?;
                         Ok(TranslatorWork { model: &model, translator })
                     });
-                })?
+                })?;
+                (kept, collector)
             }
             false => {
                 let model = Arc::new(SequenceModel::open(path)?);
-                Collector::start(collector, move |jobs| {
+                let kept = WatchedModel::Sequence(model.clone());
+                let collector = Collector::start(collector, move |jobs| {
                     jobs.work(|| {
                         let writer = SequenceWriter::new(&model, &SequenceOptions::default(), precision, &device)?;
                         Ok(SequenceWork { model: &model, writer })
                     });
-                })?
+                })?;
+                (kept, collector)
             }
         };
-        Ok(SequenceService { collector })
+        Ok(SequenceService { model, collector })
     }
 
     /// What the model writes for a text.

@@ -27,13 +27,23 @@ impl ModelSet {
         ModelSet { models }
     }
 
-    /// Opens all, or none.
-    pub fn open(named: &[NamedModel], around: &Surroundings) -> Result<ModelSet, LoadError> {
+    /// Opens all that were named, or none. Those that were only found, in runs, are left out where they cannot be opened or their name is
+    /// taken.
+    pub fn open(named: &[NamedModel], found: &[NamedModel], around: &Surroundings) -> Result<ModelSet, LoadError> {
         let failed = |one: &NamedModel, error| LoadError { name: one.name.clone(), error: Box::new(error) };
         let mut models = Vec::new();
         for one in named {
             let served = Served::open(one, around).map_err(|error| failed(one, error))?;
             models.push(Arc::new(served));
+        }
+        for one in found {
+            if models.iter().any(|model| model.name == one.name) {
+                continue;
+            }
+            match Served::open(one, around) {
+                Ok(served) => models.push(Arc::new(served)),
+                Err(error) => around.log.error(&format!("the model of the run {} is not served: {error}", one.name)),
+            }
         }
         Ok(ModelSet { models })
     }

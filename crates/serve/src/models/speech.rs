@@ -63,13 +63,13 @@ pub trait Transcribe: Send + Sync {
 pub struct Speech(pub Arc<dyn Transcribe>);
 
 impl Speech {
-    pub(super) fn open(name: &str, path: &Path, around: &Surroundings) -> Result<Speech, Error> {
-        let model = SpeechModel::open(path)?;
-        let settings = around.settings.clone();
+    pub(super) fn open(name: &str, path: &Path, around: &Surroundings) -> Result<(Speech, Arc<SpeechModel>), Error> {
+        let kept = Arc::new(SpeechModel::open(path)?);
+        let (model, settings) = (kept.clone(), around.settings.clone());
         let recordings = Collector::start(around.collector(name, "transcribe", MOST_AT_ONCE), move |jobs| {
             jobs.work(|| Ok(SpeechWork(Transcriber::new(&model, settings.precision, &settings.device)?)));
         })?;
-        Ok(Speech(Arc::new(Worker(recordings))))
+        Ok((Speech(Arc::new(Worker(recordings))), kept))
     }
 
     /// What is said in a recording.

@@ -12,6 +12,9 @@ pub enum WorkError {
     /// Other input would be answered.
     #[error("{0}")]
     Input(String),
+    /// Less would be answered.
+    #[error("{0}")]
+    TooLarge(String),
     /// Too much is waiting.
     #[error("too many requests are waiting")]
     Busy,

@@ -56,6 +56,8 @@ pub fn named(name: &str, path: PathBuf) -> NamedModel {
 pub fn options(models: Vec<NamedModel>) -> ServeOptions {
     ServeOptions {
         models,
+        runs: None,
+        serves_runs: false,
         host: Ipv4Addr::LOCALHOST.into(),
         port: 0,
         settings: ModelSettings {

@@ -184,7 +184,7 @@ fn keys_are_needed_where_there_are_some() {
     // Probes have none.
     assert_eq!(get(server.address, "/v2/health/ready").status, 200);
     get(server.address, "/metrics").refused(401);
-    get(server.address, "/").refused(401);
+    get(server.address, "/docs").refused(401);
     // Browsers' pages may ask from the origins that were named.
     let key = ("Authorization", "Bearer first");
     let allowed = ask(&[key, ("Origin", "https://example.org")]);

@@ -2,10 +2,14 @@
 
 mod client;
 mod faults;
+mod glass;
+mod glass_hostile;
+mod glass_pairs;
 mod hostile;
 mod lifecycle;
 mod openai;
 mod plain;
 mod random;
+mod runs;
 mod speech;
 mod v2;

@@ -86,7 +86,7 @@ fn what_a_model_does_inside_is_a_page_or_json() {
 
 #[test]
 fn pages_and_descriptions_name_everything() {
-    let index = get(shared(), "/");
+    let index = get(shared(), "/docs");
     assert!(index.header("content-security-policy").is_some());
     let index = index.text();
     for part in [
@@ -106,6 +106,8 @@ fn pages_and_descriptions_name_everything() {
         "/classify/{name}",
         "/admin/reload",
         "/metrics",
+        "/glass/{name}/look",
+        "/glass/{name}/inputs",
     ] {
         assert!(described["paths"][path].is_object(), "{path}");
     }

@@ -32,7 +32,7 @@ impl Dice {
 
     /// Any JSON, with names that mean something.
     fn json(&mut self, depth: usize) -> Value {
-        const NAMES: [&str; 24] = [
+        const NAMES: [&str; 31] = [
             "model",
             "prompt",
             "messages",
@@ -57,8 +57,15 @@ impl Dice {
             "question",
             "context",
             "image",
+            "input",
+            "edits",
+            "want",
+            "path",
+            "do",
+            "values",
+            "ids",
         ];
-        const TEXTS: [&str; 14] = [
+        const TEXTS: [&str; 16] = [
             "llama",
             "qwen3",
             "vit",
@@ -73,6 +80,8 @@ impl Dice {
             "Hi \u{1F600}",
             "text",
             "json_object",
+            "blocks.0.mlp",
+            "zero",
         ];
         match self.below(if depth == 0 { 6 } else { 9 }) {
             0 => Value::Null,
@@ -116,6 +125,15 @@ fn random_request(dice: &mut Dice) -> Vec<u8> {
         "//",
         "/%",
         "/v2/repository/index",
+        "/glass/models",
+        "/glass/vit/inputs",
+        "/glass/llama/inputs",
+        "/glass/llama/look",
+        "/glass/bert_masked/inputs",
+        "/glass/vit/graph?input=0",
+        "/glass/vit/inputs/0/seen",
+        "/glass/app/index.html",
+        "/glass/app/%2e%2e",
     ]);
     let method = dice.one(&["POST", "POST", "POST", "POST", "GET", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH"]);
     let kind = dice.one(&[
@@ -127,6 +145,9 @@ fn random_request(dice: &mut Dice) -> Vec<u8> {
         "a/b;c",
         "",
     ]);
+    if dice.below(12) == 0 {
+        return random_look(dice);
+    }
     let mut body = match dice.below(6) {
         0 => dice.bytes(200),
         1 => {
@@ -173,6 +194,54 @@ fn random_request(dice: &mut Dice) -> Vec<u8> {
     bytes
 }
 
+/// A look at an input that is there, or is given, with something wrong in it.
+fn random_look(dice: &mut Dice) -> Vec<u8> {
+    let headers = [("Content-Type", "application/json")];
+    let ids = json!({"ids": [1, 5, 9]});
+    if dice.below(3) == 0 {
+        let mut body = ids;
+        body[dice.one(&["ids", "text", "pair", "target"])] = dice.json(2);
+        return request("POST", "/glass/llama/inputs", &headers, body.to_string().as_bytes());
+    }
+    let path = dice.one(&[
+        "blocks.0",
+        "blocks.0.mlp",
+        "blocks.1.attention.heads.1",
+        "blocks.0.attention.weights",
+        "norm",
+        "x",
+        "logits",
+    ]);
+    let mut edit =
+        json!({"path": path, "do": dice.one(&["zero", "scale", "clamp", "from"]), "factor": 0.5, "low": -1, "high": 1});
+    edit[dice.one(&["path", "do", "factor", "tokens", "low", "input"])] = dice.json(1);
+    let mut want = json!({"answer": {"top": 2}, "values": [{"path": path}], "stages": {"fit": [4, 4]}});
+    let name = dice.one(&[
+        "answer",
+        "values",
+        "stages",
+        "attention",
+        "attention_row",
+        "lens",
+        "attribution",
+        "effects",
+        "scores",
+        "relevance",
+    ]);
+    want[name] = match dice.below(3) {
+        0 => dice.json(2),
+        1 => json!({}),
+        _ => json!({"token": dice.below(5), "target": dice.below(400), "query": dice.below(5), "fit": dice.below(3)}),
+    };
+    let input = LOOKED_AT.get().map_or("0", String::as_str);
+    let body =
+        json!({"input": input, "edits": if dice.below(2) == 0 { json!([edit]) } else { json!([]) }, "want": want});
+    request("POST", "/glass/llama/look", &headers, body.to_string().as_bytes())
+}
+
+/// The input of looks.
+static LOOKED_AT: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+
 fn client(address: SocketAddr, number: usize, count: usize) -> (usize, usize) {
     let mut dice = Dice(Stream::new(7, 0, number as u64), 0);
     let (mut answered, mut good) = (0, 0);
@@ -208,6 +277,8 @@ fn client(address: SocketAddr, number: usize, count: usize) -> (usize, usize) {
 #[test]
 fn ten_thousand_random_requests_are_answered() {
     let address = shared();
+    let given = post_json(address, "/glass/llama/inputs", &json!({"ids": [1, 5, 9]})).ok();
+    LOOKED_AT.get_or_init(|| given["input"].as_str().expect("an id").to_string());
     let clients: Vec<_> =
         (0..CLIENTS).map(|number| std::thread::spawn(move || client(address, number, REQUESTS / CLIENTS))).collect();
     let told: Vec<(usize, usize)> = clients.into_iter().map(|client| client.join().expect("no 5xx")).collect();

@@ -115,7 +115,7 @@ fn wrong_forms_are_told() {
 }
 
 /// Whisper of the smallest sizes, with the vocabulary of English models.
-fn whisper(directory: &std::path::Path) {
+pub fn whisper(directory: &std::path::Path) {
     let mut sizes = OpenOptions::default();
     for key in ["dim", "mlp_dim", "decoder_mlp_dim"] {
         sizes = sizes.with(key, 16);

@@ -4,13 +4,17 @@
 //! is written into its run directory with every key.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+use vitreous_files::open::read_text;
 use vitreous_models::{Architecture, Family, Settings};
 
+use crate::error::TrainError;
+use crate::run_directory::{MOST_JSON, RECIPE};
 use crate::task::TaskType;
 use crate::tasks::TASKS;
 use model::ModelSettings;
@@ -20,7 +24,7 @@ pub use layers::{Difference, RecipeError, nearest};
 pub(crate) use model::FAMILY;
 pub use sections::{
     DataSettings, LossKind, LossSettings, OptimizerName, OptimizerSettings, OutputSettings, PrecisionChoice,
-    ScheduleKind, ScheduleSettings, TrainSettings,
+    ScheduleKind, ScheduleSettings, ShardChoice, TrainSettings,
 };
 pub use shipped::{Shipped, shipped};
 
@@ -65,6 +69,9 @@ pub struct Recipe {
     model: ModelSettings,
 }
 
+/// Keys that recipes of earlier versions do not have: what they would say follows from how these versions worked.
+pub(crate) const LATER_KEYS: [&str; 3] = ["train.shard", "train.wire", "train.bucket"];
+
 /// The sections that all tasks have. A task may add keys to them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -105,6 +112,13 @@ impl Recipe {
         let missing = recipe.task.values_of_old_runs().iter().filter(|(key, _)| !written.contains(*key));
         let overrides: Vec<String> = missing.map(|(key, value)| format!("{key}={value}")).collect();
         if overrides.is_empty() { Ok(recipe) } else { Recipe::read(origin, text, &overrides) }
+    }
+
+    /// The recipe of a run directory, which another process may use.
+    pub fn of_run(path: &Path) -> Result<Recipe, TrainError> {
+        let file = path.join(RECIPE);
+        let text = read_text(&file, MOST_JSON).map_err(TrainError::io(&file, "cannot be read"))?;
+        Ok(Recipe::read_run(&file.display().to_string(), &text)?)
     }
 
     /// Refuses values that make no sense.

@@ -40,6 +40,7 @@ pub(super) fn check_common(recipe: &Recipe) -> Checked {
     match () {
         () if train.epochs == 0 => refuse("train.epochs", &train.epochs, POSITIVE),
         () if train.accumulate == 0 => refuse("train.accumulate", &train.accumulate, POSITIVE),
+        () if !is_positive(train.bucket) => refuse("train.bucket", &train.bucket, POSITIVE),
         () if !is_fraction(data.validation_share) => refuse("data.validation_share", &data.validation_share, FRACTION),
         () => Ok(()),
     }?;

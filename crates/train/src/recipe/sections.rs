@@ -17,6 +17,22 @@ pub struct TrainSettings {
     pub precision: PrecisionChoice,
     /// Recompute activations in the backward pass: less memory, a third more time.
     pub recompute: bool,
+    /// What several processes divide among them: "none", or "optimizer" for its moments (AdamW and SGD): less memory, the same numbers.
+    pub shard: ShardChoice,
+    /// How gradients travel between processes: "f32", or "bf16" for half the bytes.
+    pub wire: PrecisionChoice,
+    /// Gradients that travel together, in MiB.
+    pub bucket: f64,
+}
+
+choice! {
+    /// What several processes divide among them.
+    ShardChoice {
+        /// Nothing: each has all.
+        None,
+        /// The moments of the optimizer.
+        Optimizer,
+    }
 }
 
 choice! {
@@ -153,7 +169,16 @@ impl Default for LossSettings {
 
 impl Default for TrainSettings {
     fn default() -> Self {
-        TrainSettings { seed: 1, epochs: 100, accumulate: 1, precision: PrecisionChoice::F32, recompute: false }
+        TrainSettings {
+            seed: 1,
+            epochs: 100,
+            accumulate: 1,
+            precision: PrecisionChoice::F32,
+            recompute: false,
+            shard: ShardChoice::None,
+            wire: PrecisionChoice::F32,
+            bucket: 25.0,
+        }
     }
 }
 

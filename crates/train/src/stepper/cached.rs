@@ -260,7 +260,8 @@ impl super::Stepper {
         run: Run,
     ) -> Result<(StepResult, Vec<Batch>), TrainError> {
         let count = settings.batches;
-        let mut result = StepResult { gradient_sum_of: count, ..StepResult::default() };
+        let StepSettings { stop, save, .. } = settings;
+        let mut result = StepResult { gradient_sum_of: count, stop, save, ..StepResult::default() };
         let mut used = Vec::new();
         for index in 0..count {
             self.fetch(1, next)?;

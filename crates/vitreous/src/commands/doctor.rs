@@ -1,5 +1,7 @@
 //! `vitreous doctor`: what this machine has to compute with, and what to install where something is missing.
 
+mod together;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +12,7 @@ use vitreous_engine::machine::{Machine, available_memory};
 use vitreous_engine::{Device, Executor, Graph, Mode, Precision};
 
 use crate::failure::Failure;
+use together::Together;
 use vitreous_pages::format;
 use vitreous_runtime::described;
 use vitreous_runtime::device::automatic;
@@ -20,6 +23,9 @@ pub struct Doctor {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Find the other processes that were started with this one, and end: what `doctor` starts to see whether MPI works
+    #[arg(long, hide = true, conflicts_with = "json")]
+    trial: bool,
 }
 
 /// What was found.
@@ -36,6 +42,8 @@ struct Diagnosis {
     why: Option<String>,
     /// What went wrong with a small piece of work on it.
     trial: Result<(), String>,
+    /// Whether several processes can work together.
+    together: Together,
 }
 
 /// The folder of compiled kernels.
@@ -47,7 +55,11 @@ struct Cache {
 
 impl Doctor {
     pub fn run(&self) -> Result<(), Failure> {
-        let found = Diagnosis::look();
+        if self.trial {
+            return together::try_out(&crate::ranks::join()?);
+        }
+        let Some(together) = Together::look()? else { return Ok(()) };
+        let found = Diagnosis::look(together);
         let mut out = crate::say::stdout();
         if self.json {
             writeln!(out, "{}", found.json())?;
@@ -61,7 +73,7 @@ impl Doctor {
 }
 
 impl Diagnosis {
-    fn look() -> Diagnosis {
+    fn look(together: Together) -> Diagnosis {
         let (chosen, why) = automatic(vitreous_runtime::threads());
         Diagnosis {
             machine: Machine::this(),
@@ -78,6 +90,7 @@ impl Diagnosis {
             trial: try_out(&chosen).map_err(|error| error.to_string()),
             chosen,
             why: why.map(|error| error.to_string()),
+            together,
         }
     }
 
@@ -95,6 +108,7 @@ impl Diagnosis {
         }
         for library in &self.others {
             let text = match &library.version {
+                Some(version) if library.name == "NCCL" => version.clone(),
                 Some(version) => format!("{version} (not needed)"),
                 None => without_name(library),
             };
@@ -132,6 +146,7 @@ impl Diagnosis {
                 None => "not kept, because no folder for it is known; VITREOUS_CACHE can name one".to_string(),
             },
         ));
+        rows.extend(self.together.rows());
         let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         let mut lines: Vec<String> = rows.into_iter().map(|(name, text)| format!("{name:width$}  {text}")).collect();
         lines.push(String::new());
@@ -191,6 +206,7 @@ impl Diagnosis {
             "cublaslt": library(products),
             "nccl": {"version": nccl.version},
             "cuda_runtime": {"version": runtime.version},
+            "mpi": self.together.json(),
             "gpus": self.gpus.as_ref().map_or_else(|_| Vec::new(), |gpus| gpus.iter().map(gpu).collect()),
             "gpus_fault": self.gpus.as_ref().err(),
             "kernel_cache": self.cache.as_ref().map(|cache| json!({

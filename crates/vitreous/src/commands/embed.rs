@@ -1,6 +1,7 @@
 //! `vitreous embed`: texts or images as vectors, and the texts or images nearest to one.
 
 mod image_text;
+mod rows;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -21,8 +22,10 @@ use crate::device_options::ComputeOptions;
 use crate::failure::Failure;
 use crate::image_answers::{Answers, ImageQuestion, ask};
 use crate::intervention_options::InterventionOptions;
-use crate::texts::{TextFiles, TextTally, take_texts, text_input};
+use crate::shared_out::{Chunk, ShareOptions, SharedOut, Task, key_of};
+use crate::texts::{AT_ONCE, TextFiles, TextTally, read_standard_input, take_texts, text_input};
 use crate::vectors::VectorFile;
+use rows::Row;
 
 /// Compute embeddings of texts or images, or search for the most similar ones
 #[derive(Args)]
@@ -30,6 +33,7 @@ use crate::vectors::VectorFile;
 Examples:
   vitreous embed MODEL 'A man is eating.' 'Someone has a meal.' --json
   vitreous embed MODEL --file sentences.txt --out vectors.npy
+  mpirun -n 8 vitreous embed MODEL --file sentences.txt --out vectors.npy
   vitreous embed MODEL --file sentences.txt --search 'a meal' --top 3
   vitreous embed DINOV2 photos/ --search query.jpg
   vitreous embed CLIP photos/ --search 'two dogs on a beach'
@@ -68,6 +72,8 @@ pub struct Embed {
     compute: ComputeOptions,
     #[command(flatten)]
     interventions: InterventionOptions,
+    #[command(flatten)]
+    share: ShareOptions,
 }
 
 /// A way of pooling, as on the command line.
@@ -128,7 +134,8 @@ impl Embed {
         if let Some(file) = texts.iter().find(|text| Path::new(text).is_file()) {
             say!("note: {file:?} is taken as a text; `--file {file}` reads the texts of that file");
         }
-        let device = self.compute.device()?;
+        let mut shared = self.shared_out(read_standard_input(&texts, &self.files.files))?;
+        let device = self.compute.device_of(&shared)?;
         let options = EmbedOptions {
             pooling: self.pooling.map(Pooling::from),
             normalise: self.normalize,
@@ -142,16 +149,18 @@ impl Embed {
             None => None,
         };
         let purpose = if query.is_some() { Purpose::Document } else { Purpose::Any };
-        let mut answers = Vectors::new(self, query, "text", width)?;
-        take_texts(&texts, &self.files.files, text_input, |inputs| {
+        let mut answers = Vectors::new(self, query, "text", width, &shared)?;
+        let at_once = shared.chunk_size(AT_ONCE);
+        take_texts(&texts, &self.files.files, at_once, text_input, |inputs| {
+            let Some(chunk) = shared.next(inputs.len(), key_of(inputs)) else { return Ok(()) };
             let vectors = embedder.embed(inputs, purpose)?;
             tally.texts += inputs.len();
             for (input, vector) in inputs.iter().zip(vectors.chunks_exact(width)) {
                 answers.take(&input.text, vector)?;
             }
-            answers.flush()
+            answers.end_chunk(&mut shared, &chunk, 0)
         })?;
-        answers.finish()?;
+        answers.finish(shared)?;
         tally.truncated = embedder.truncated();
         tally.tell(model.longest, embedder.runner().computing(), &device);
         Ok(())
@@ -171,24 +180,32 @@ impl Embed {
         let Some(width) = signature.vector() else {
             return Err(unsuitable(&name, &signature, "model with features").into());
         };
-        let threads = self.compute.threads();
-        let device = self.compute.device()?;
+        let mut shared = self.shared_out(self.inputs.iter().any(|input| input == "-"))?;
+        let threads = self.compute.threads_of(&shared);
+        let device = self.compute.device_of(&shared)?;
         let precision = self.compute.precision();
         let question = ImageQuestion { output: OutputName::Features, precision, batch: None, threads, device: &device };
         let query = match &self.search {
             Some(query) => {
                 let mut one = One(None);
-                ask(&model, std::slice::from_ref(query), &question, &mut one)?;
+                ask(&model, std::slice::from_ref(query), &question, &mut SharedOut::alone(), &mut one)?;
                 one.0
             }
             None => None,
         };
-        let mut answers = Vectors::new(self, query, "path", width)?;
-        let asked = ask(&model, &self.inputs, &question, &mut answers);
+        let mut answers = Vectors::new(self, query, "path", width, &shared)?;
+        let asked = ask(&model, &self.inputs, &question, &mut shared, &mut answers);
         match asked {
-            Ok(()) | Err(Failure::Reported) => answers.finish().and(asked),
+            Ok(()) | Err(Failure::Reported) => answers.finish(shared).and(asked),
             Err(failure) => Err(failure),
         }
+    }
+
+    fn shared_out(&self, reads_standard_input: bool) -> Result<SharedOut, Failure> {
+        let query = self.search.as_deref().map(Path::new).filter(|query| query.is_file());
+        let files = query.into_iter().collect();
+        let task = Task { model: &self.model, files, out: self.out.as_deref(), reads_standard_input };
+        SharedOut::begin(&self.share, &task)
     }
 }
 
@@ -218,9 +235,14 @@ struct Ranked {
     kind: &'static str,
 }
 
-/// Where vectors go: to a file, to standard output, or into a ranking.
+/// Where vectors go: to a file, to standard output, or into a ranking; where they are shared out, first into parts.
 struct Vectors<'e> {
     of: &'e Embed,
+    width: usize,
+    /// What the inputs of a file are called.
+    kind_of_file: &'static str,
+    /// The answers of a chunk that becomes a part; `None` if they go where they belong at once.
+    part: Option<Vec<u8>>,
     query: Option<Vec<f32>>,
     /// What an input is called: text or path.
     kind: &'static str,
@@ -231,14 +253,48 @@ struct Vectors<'e> {
 }
 
 impl<'e> Vectors<'e> {
-    fn new(of: &'e Embed, query: Option<Vec<f32>>, kind: &'static str, width: usize) -> Result<Vectors<'e>, Failure> {
-        let file = of.out.as_ref().map(|path| VectorFile::create(path, kind, width, of.force)).transpose()?;
+    fn new(
+        of: &'e Embed,
+        query: Option<Vec<f32>>,
+        kind: &'static str,
+        width: usize,
+        shared: &SharedOut,
+    ) -> Result<Vectors<'e>, Failure> {
         // Of texts it is done before.
         let normalise = kind == "path" && of.normalize == Some(true);
-        Ok(Vectors { of, query, kind, normalise, file, ranking: Vec::new(), count: 0 })
+        let part = (!shared.is_direct()).then(Vec::new);
+        let mut vectors = Vectors {
+            of,
+            width,
+            kind_of_file: kind,
+            part,
+            query,
+            kind,
+            normalise,
+            file: None,
+            ranking: Vec::new(),
+            count: 0,
+        };
+        if shared.is_direct() {
+            vectors.begin_file()?;
+        } else if let Some(path) = &of.out {
+            VectorFile::check(path, of.force)?;
+        }
+        Ok(vectors)
+    }
+
+    fn begin_file(&mut self) -> Result<(), Failure> {
+        if let Some(path) = self.of.out.as_ref().filter(|_| self.file.is_none()) {
+            self.file = Some(VectorFile::create(path, self.kind_of_file, self.width, self.of.force)?);
+        }
+        Ok(())
     }
 
     fn take(&mut self, input: &str, vector: &[f32]) -> Result<(), Failure> {
+        if let Some(part) = &mut self.part {
+            rows::add_vector(part, self.kind, input, vector);
+            return Ok(());
+        }
         self.count += 1;
         let length = vector.iter().map(|number| number * number).sum::<f32>().sqrt().max(1e-12);
         let scaled: Vec<f32>;
@@ -282,7 +338,43 @@ impl<'e> Vectors<'e> {
         Ok(crate::say::stdout().flush()?)
     }
 
-    fn finish(mut self) -> Result<(), Failure> {
+    /// The answers of a chunk are complete.
+    fn end_chunk(&mut self, shared: &mut SharedOut, chunk: &Chunk, failed: usize) -> Result<(), Failure> {
+        match self.part.as_mut().map(std::mem::take) {
+            Some(part) => shared.put(chunk, &part, failed),
+            None => self.flush(),
+        }
+    }
+
+    /// Completes what was asked for, once all chunks are there; with the parts of all ranks, if they were shared out.
+    fn finish(mut self, shared: SharedOut) -> Result<(), Failure> {
+        if self.part.take().is_none() {
+            return self.complete();
+        }
+        let Some(finished) = shared.finish(|part| self.take_part(part))? else { return Ok(()) };
+        // Without inputs, too, there is a file.
+        self.begin_file()?;
+        self.complete()?;
+        finished.clean_up()
+    }
+
+    fn take_part(&mut self, part: &[u8]) -> Result<(), Failure> {
+        self.begin_file()?;
+        for row in rows::rows(part) {
+            match row? {
+                Row::Vector { kind, input, vector } => {
+                    self.kind = kind;
+                    self.take(&input, &vector)?;
+                }
+                Row::Failure { path, error } => {
+                    write_failure(Path::new(&path), &error, self.of.json, &mut crate::say::stdout())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn complete(mut self) -> Result<(), Failure> {
         self.rank();
         let mut out = crate::say::stdout();
         for (rank, Ranked { score, place, input, kind }) in self.ranking.iter().enumerate() {
@@ -307,11 +399,21 @@ impl Answers for Vectors<'_> {
     fn answer(&mut self, path: &Path, answer: Result<&[f32], &str>) -> Result<(), Failure> {
         match answer {
             Ok(vector) => self.take(&path.to_string_lossy(), vector),
-            Err(error) => write_failure(path, error, self.of.json, &mut crate::say::stdout()),
+            Err(error) => match &mut self.part {
+                Some(part) => {
+                    rows::add_failure(part, &path.to_string_lossy(), error);
+                    Ok(())
+                }
+                None => write_failure(path, error, self.of.json, &mut crate::say::stdout()),
+            },
         }
     }
 
     fn batch_ends(&mut self) -> Result<(), Failure> {
         self.flush()
+    }
+
+    fn chunk_ends(&mut self, shared: &mut SharedOut, chunk: &Chunk, failed: usize) -> Result<(), Failure> {
+        self.end_chunk(shared, chunk, failed)
     }
 }

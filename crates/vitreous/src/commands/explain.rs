@@ -25,6 +25,7 @@ use vitreous_engine::{Device, Graph};
 use vitreous_explain::{
     Choice, Classes, ExplainError, Explainer, Explanation, ModelPictures, Settings, Spread, Structure, pictures,
 };
+use vitreous_models::model::is_there;
 use vitreous_models::{Call, OpenOptions, Size};
 use vitreous_runtime::locate::model_directory;
 use vitreous_runtime::scores::{best, softmax};
@@ -268,7 +269,7 @@ impl Explain {
     fn compares_images_and_texts(&self) -> bool {
         let options = OpenOptions::default().with_some("heads", self.head_count);
         let described =
-            self.model.exists().then(|| vitreous_runtime::architecture(&self.model.to_string_lossy(), &options));
+            is_there(&self.model).then(|| vitreous_runtime::architecture(&self.model.to_string_lossy(), &options));
         matches!(described, Some(Ok((model, _))) if model.signature().images_and_texts().is_some())
     }
 
@@ -294,7 +295,7 @@ impl Explain {
     fn explain_texts(&self) -> Result<(), Failure> {
         let model = self.model.to_string_lossy();
         // Of a model that is not there, whoever opens it says so.
-        if self.model.exists() {
+        if is_there(&self.model) {
             let signature = vitreous_runtime::architecture(&model, &OpenOptions::default())?.0.signature();
             if signature.images().is_some() {
                 return Err(Failure::input(anyhow!(

@@ -13,7 +13,7 @@ use super::parse_count;
 use crate::device_options::ComputeOptions;
 use crate::failure::Failure;
 use crate::intervention_options::InterventionOptions;
-use crate::texts::{TextFiles, TextTally, take_texts, text_input};
+use crate::texts::{AT_ONCE, TextFiles, TextTally, take_texts, text_input};
 
 /// Fill the blanks of texts with a masked language model
 #[derive(Args)]
@@ -52,7 +52,7 @@ impl Fill {
         let mut out = crate::say::stdout();
         let texts: &[String] = if self.texts == ["-"] { &[] } else { &self.texts };
         let mut tally = TextTally::new();
-        take_texts(texts, &self.files.files, text_input, |inputs| {
+        take_texts(texts, &self.files.files, AT_ONCE, text_input, |inputs| {
             tally.texts += inputs.len();
             for (input, masks) in inputs.iter().zip(filler.fill(inputs, self.top)?) {
                 let own = filler.with_own_mask(&input.text);

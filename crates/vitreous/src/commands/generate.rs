@@ -21,11 +21,15 @@ use crate::failure::Failure;
 use crate::format_options::FormatOptions;
 use crate::generation_options::{MachineOptions, WritingOptions, tell_speed};
 use crate::intervention_options::InterventionOptions;
-use crate::texts::{prompt_input, take_texts};
+use crate::shared_out::{Chunk, Output, ShareOptions, SharedOut, Task, key_of};
+use crate::texts::{prompt_input, read_standard_input, take_texts};
 
 /// Sequences that are written at once, if nobody asks for another number.
 const USUAL_BATCH: usize = 16;
 const USUAL_BATCH_OF_GPU: usize = 64;
+/// Prompts of a file that are computed together: a text that ends makes room for the next, so there are several times as many as are
+/// written at once.
+const USUAL_CHUNK: usize = 256;
 /// The context grows in steps of this many tokens.
 const CONTEXT_STEP: usize = 64;
 /// The longest prompt on standard input, in bytes.
@@ -38,6 +42,7 @@ Examples:
   vitreous generate MODEL 'Once upon a time' --max-tokens 100
   vitreous generate MODEL 'A haiku about rain:' --temperature 0.8 --top-p 0.95 --seed 7 --n 3
   vitreous generate MODEL --file prompts.txt --json > answers.jsonl
+  mpirun -n 8 vitreous generate MODEL --file prompts.txt --json --out answers.jsonl
   cat article.txt | vitreous generate MODEL
   vitreous generate MODEL 'A person:' --json-schema person.json
   vitreous generate MODEL 'Born on ' --regex '\\d{4}-\\d{2}-\\d{2}'
@@ -71,6 +76,12 @@ pub struct Generate {
     /// Print one JSON object per line: prompt, text, tokens, stop
     #[arg(long)]
     json: bool,
+    /// Write the answers to --file to a file, which appears when it is complete
+    #[arg(long, value_name = "FILE", requires = "files")]
+    out: Option<PathBuf>,
+    /// Overwrite the file of --out
+    #[arg(long, requires = "out")]
+    force: bool,
     /// Write at most this many texts at once [default: 16; on a GPU 64]
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     batch: Option<usize>,
@@ -82,6 +93,8 @@ pub struct Generate {
     machine: MachineOptions,
     #[command(flatten)]
     interventions: InterventionOptions,
+    #[command(flatten)]
+    share: ShareOptions,
 }
 
 impl Generate {
@@ -99,10 +112,11 @@ impl Generate {
             let what = "beam search cannot follow a format: leave out --beam, or --json-schema and --regex";
             return Err(Failure::input(anyhow!(what)));
         }
+        let shared = self.shared_out()?;
         let model = self.interventions.apply(LanguageModel::open(&self.model)?)?;
         model.model.notes.iter().for_each(|note| say!("note: {note}"));
         let constraint = format.map(|format| model.constraint(&format)).transpose()?;
-        let device = self.machine.open_device()?;
+        let device = self.machine.device_of(&shared)?;
         let mut work = Work {
             command: &self,
             model: &model,
@@ -110,7 +124,6 @@ impl Generate {
             options,
             constraint,
             generator: None,
-            asked: 0,
             unfinished: 0,
         };
         if self.files.is_empty() {
@@ -118,18 +131,15 @@ impl Generate {
                 Some(prompt) if prompt != "-" => prompt.clone(),
                 _ => read_prompt()?,
             };
-            work.answer(&[prompt])?;
+            work.answer(&[prompt], 0, &mut Output::Printed)?;
         } else {
-            take_texts(&[], &self.files, prompt_input, |prompts: &[String]| work.answer(prompts))?;
-            if work.asked == 0 {
-                say!("note: there are no prompts in what --file names; it has one prompt per line");
-            }
+            work.answer_files(shared)?;
         }
         if work.unfinished > 0 {
             let texts = vitreous_pages::format::count(work.unfinished, "text", "texts");
             say!("note: {texts} ended before all of the format was written; a larger --max-tokens may help");
         }
-        if let Some(generator) = &work.generator {
+        if let Some((generator, _)) = &work.generator {
             tell_speed(&generator.tally(), &device);
         }
         Ok(())
@@ -155,6 +165,7 @@ impl Generate {
             repetition_penalty: self.writing.repetition_penalty(),
             ..self.sequences.options()?
         };
+        let shared = self.shared_out()?;
         let command = SequenceCommand {
             interventions: &self.interventions,
             model: &self.model,
@@ -164,9 +175,25 @@ impl Generate {
             best: self.n,
             is_numbered: false,
             json: self.json,
+            out: self.out.as_deref(),
+            force: self.force,
         };
-        let device = self.machine.open_device()?;
-        command.run(self.machine.precision(), &device)
+        let device = self.machine.device_of(&shared)?;
+        command.run(shared, self.machine.precision(), &device)
+    }
+
+    /// Prompts of files are shared out; a single one is not.
+    fn shared_out(&self) -> Result<SharedOut, Failure> {
+        if self.files.is_empty() {
+            return Ok(SharedOut::alone());
+        }
+        let task = Task {
+            model: &self.model,
+            files: self.format.file().into_iter().collect(),
+            out: self.out.as_deref(),
+            reads_standard_input: read_standard_input(&[], &self.files),
+        };
+        SharedOut::begin(&self.share, &task)
     }
 
     fn text_options(&self) -> Result<TextOptions, Failure> {
@@ -218,36 +245,53 @@ struct Work<'m> {
     options: TextOptions,
     /// What every text must be, from its beginning.
     constraint: Option<FormatConstraint>,
-    generator: Option<TextGenerator<'m>>,
-    /// Sequences that were asked for, so that each has random numbers of its own.
-    asked: u64,
+    /// With the sequences and the context that were wanted of it.
+    generator: Option<(TextGenerator<'m>, [usize; 2])>,
     /// Texts with a format that ended before they had it.
     unfinished: usize,
 }
 
 impl Work<'_> {
-    /// Answers prompts, in their order.
-    fn answer(&mut self, prompts: &[String]) -> Result<(), Failure> {
+    /// Answers the prompts of files, chunk by chunk.
+    fn answer_files(&mut self, mut shared: SharedOut) -> Result<(), Failure> {
+        let command = self.command;
+        let mut out = shared.output(command.out.as_deref(), command.force)?;
+        let (mut count, at_once) = (0, shared.chunk_size(USUAL_CHUNK));
+        take_texts(&[], &command.files, at_once, prompt_input, |prompts: &[String]| {
+            count += prompts.len();
+            let Some(chunk) = shared.next(prompts.len(), key_of(prompts)) else { return Ok(()) };
+            let Chunk { first, .. } = chunk;
+            shared.answer(&chunk, &mut out, |out| self.answer(prompts, first, out))
+        })?;
+        if count == 0 {
+            say!("note: there are no prompts in what --file names; it has one prompt per line");
+        }
+        shared.finish_into(command.out.as_deref(), command.force, out)
+    }
+
+    /// Answers prompts, in their order; so many came before them.
+    fn answer(&mut self, prompts: &[String], before: usize, out: &mut dyn Write) -> Result<(), Failure> {
         let mut encoded = Vec::new();
         for prompt in prompts {
             encoded.push(self.model.encode(prompt)?);
         }
         self.prepare(&encoded)?;
-        let Some(generator) = &mut self.generator else { return Ok(()) };
+        let Some((generator, _)) = &mut self.generator else { return Ok(()) };
         let per_prompt = self.command.sequences_per_prompt();
         let mut places: HashMap<RequestId, (usize, usize)> = HashMap::new();
+        // Each sequence has random numbers of its own, by its place among all.
+        let mut asked = (before * per_prompt) as u64;
         for (which, tokens) in encoded.iter().enumerate() {
             for copy in 0..per_prompt {
                 let constraint = self.constraint.as_ref().map(|first| Box::new(first.again()) as _);
-                let id = generator.add(tokens.clone(), &self.options, self.asked, constraint)?;
+                let id = generator.add(tokens.clone(), &self.options, asked, constraint)?;
                 places.insert(id, (which, copy));
-                self.asked += 1;
+                asked += 1;
             }
         }
         let is_streamed = self.command.files.is_empty() && !self.command.json && self.command.n == 1;
         let mut answers: Vec<Vec<Option<Vec<Continuation>>>> = vec![vec![None; per_prompt]; prompts.len()];
         let mut told = 0;
-        let mut out = crate::say::stdout();
         while !generator.is_idle() {
             for update in generator.advance()? {
                 if is_streamed && !update.piece.is_empty() {
@@ -262,7 +306,7 @@ impl Work<'_> {
             }
             while !is_streamed && told < prompts.len() && answers[told].iter().all(Option::is_some) {
                 let found: Vec<Continuation> = answers[told].iter_mut().filter_map(Option::take).flatten().collect();
-                self.command.write(&prompts[told], &found[..found.len().min(self.command.n)], &mut out)?;
+                self.command.write(&prompts[told], &found[..found.len().min(self.command.n)], out)?;
                 out.flush()?;
                 told += 1;
             }
@@ -273,34 +317,44 @@ impl Work<'_> {
         Ok(out.flush()?)
     }
 
-    /// Makes a generator with room for prompts, unless the one that is there has it.
+    /// Makes a generator with room for prompts, unless there is one. What it can do depends on these prompts alone, and it forgets those
+    /// before, so that texts are the same bits whatever a rank has written earlier.
     fn prepare(&mut self, prompts: &[Vec<u32>]) -> Result<(), Failure> {
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(1);
         let needed = longest.saturating_add(self.options.max_tokens).min(self.model.longest);
-        let needed = needed.checked_next_multiple_of(CONTEXT_STEP).unwrap_or(needed);
+        let needed = match self.command.files.is_empty() {
+            true => needed.checked_next_multiple_of(CONTEXT_STEP),
+            // Chunks of a file mostly have the same power of two, and go on with the same generator.
+            false => needed.max(CONTEXT_STEP).checked_next_power_of_two(),
+        }
+        .unwrap_or(needed);
         let context = self.command.machine.context.unwrap_or(needed).min(self.model.longest);
-        if self.generator.as_ref().is_some_and(|generator| generator.context() >= context) {
+        let beam = self.command.beam.unwrap_or(1);
+        let usual = if self.device.is_gpu() { USUAL_BATCH_OF_GPU } else { USUAL_BATCH };
+        let sequences = prompts.len() * self.command.sequences_per_prompt();
+        let wanted = self.command.batch.unwrap_or(usual).min(sequences).max(1) * beam;
+        if let Some((generator, made_for)) = &mut self.generator
+            && *made_for == [wanted, context]
+        {
+            generator.forget_prompts();
             return Ok(());
         }
         // The old one's memory goes before the new one's comes.
         self.generator = None;
-        let beam = self.command.beam.unwrap_or(1);
-        let usual = if self.device.is_gpu() { USUAL_BATCH_OF_GPU } else { USUAL_BATCH };
-        let sequences = prompts.len() * self.command.sequences_per_prompt();
-        let mut slots = self.command.batch.unwrap_or(usual).min(sequences).max(1) * beam;
+        let mut slots = wanted;
         if self.command.batch.is_none() {
             // Fewer at once take longer, but fit.
             let options = self.command.machine.generate_options(slots, context);
             slots = TextGenerator::fitting_slots(self.model, &options, beam, self.device)?;
         }
         let options = self.command.machine.generate_options(slots, context);
-        self.generator = Some(TextGenerator::new(self.model, options, self.device)?);
+        self.generator = Some((TextGenerator::new(self.model, options, self.device)?, [wanted, context]));
         Ok(())
     }
 }
 
 impl Generate {
-    fn write(&self, prompt: &str, found: &[Continuation], out: &mut impl Write) -> Result<(), Failure> {
+    fn write(&self, prompt: &str, found: &[Continuation], out: &mut dyn Write) -> Result<(), Failure> {
         for continuation in found {
             match self.json {
                 true => writeln!(out, "{}", self.json(prompt, continuation))?,

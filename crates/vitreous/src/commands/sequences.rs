@@ -18,7 +18,8 @@ use super::parse_count;
 use super::translate::{check_best, check_length_penalty};
 use crate::failure::Failure;
 use crate::intervention_options::InterventionOptions;
-use crate::texts::{plain, take_texts};
+use crate::shared_out::{SharedOut, key_of};
+use crate::texts::{AT_ONCE, plain, take_texts};
 
 /// The options of encoder-decoders.
 #[derive(Args, Clone, Debug)]
@@ -103,10 +104,13 @@ pub struct SequenceCommand<'a> {
     /// Whether each line has the number of its text and its score.
     pub is_numbered: bool,
     pub json: bool,
+    /// The file of the answers, if they are not printed, and whether it may be overwritten.
+    pub out: Option<&'a Path>,
+    pub force: bool,
 }
 
 impl SequenceCommand<'_> {
-    pub fn run(&self, precision: Precision, device: &Device) -> Result<(), Failure> {
+    pub fn run(&self, mut shared: SharedOut, precision: Precision, device: &Device) -> Result<(), Failure> {
         if let Some(penalty) = self.options.length_penalty {
             check_length_penalty(penalty)?;
         }
@@ -115,21 +119,25 @@ impl SequenceCommand<'_> {
         let mut writer = SequenceWriter::new(&model, &self.options, precision, device)?;
         check_best(self.best, writer.beam())?;
         let (start, mut computing, mut count, mut tokens) = (Instant::now(), 0.0, 0, 0);
-        let mut out = crate::say::stdout();
-        let mut answer = |lines: &[String]| -> Result<(), Failure> {
+        let mut out = shared.output(self.out, self.force)?;
+        let at_once = shared.chunk_size(AT_ONCE);
+        take_texts(self.texts, self.files, at_once, plain, |lines: &[String]| {
+            let Some(chunk) = shared.next(lines.len(), key_of(lines)) else { return Ok(()) };
             let before = Instant::now();
+            writer.forget_texts();
             let answers = writer.write(lines)?;
             computing += before.elapsed().as_secs_f64();
             count += lines.len();
-            for (number, (line, hypotheses)) in (count - lines.len() + 1..).zip(lines.iter().zip(answers)) {
-                tokens += hypotheses.first().map_or(0, |best| best.tokens.len());
-                let best = &hypotheses[..self.best.min(hypotheses.len())];
-                self.write((number, line), best, &model, &mut out)?;
-            }
-            // Whoever reads along sees them when they are there.
-            Ok(out.flush()?)
-        };
-        take_texts(self.texts, self.files, plain, &mut answer)?;
+            shared.answer(&chunk, &mut out, |out| {
+                for (number, (line, hypotheses)) in (chunk.first + 1..).zip(lines.iter().zip(&answers)) {
+                    tokens += hypotheses.first().map_or(0, |best| best.tokens.len());
+                    let best = &hypotheses[..self.best.min(hypotheses.len())];
+                    self.write((number, line), best, &model, out)?;
+                }
+                // Whoever reads along sees them when they are there.
+                Ok(out.flush()?)
+            })
+        })?;
         if writer.truncated() > 0 {
             let truncated = format::count(writer.truncated(), "text was", "texts were");
             say!("note: {truncated} longer than the model can read, {} tokens, and truncated", model.source.longest);
@@ -142,7 +150,7 @@ impl SequenceCommand<'_> {
             count as f64 / f64::max(computing, 1e-9),
             tokens as f64 / f64::max(computing, 1e-9),
         );
-        Ok(())
+        shared.finish_into(self.out, self.force, out)
     }
 
     fn write(
@@ -150,7 +158,7 @@ impl SequenceCommand<'_> {
         (number, source): (usize, &str),
         hypotheses: &[Hypothesis],
         model: &SequenceModel,
-        out: &mut impl Write,
+        out: &mut dyn Write,
     ) -> Result<(), Failure> {
         let text = |hypothesis: &Hypothesis| model.text(&hypothesis.tokens).map_err(Failure::work);
         if self.json {

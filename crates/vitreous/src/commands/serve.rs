@@ -7,11 +7,13 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use vitreous_files::open::read_text;
+use vitreous_models::model::BUILTIN_MODELS;
 use vitreous_runtime::described;
 use vitreous_serve::models::ModelSet;
 use vitreous_serve::{
     ApiKeys, Limits, LogFormat, ModelSettings, NamedModel, ServeError, ServeOptions, Server, TlsFiles, runtime,
 };
+use vitreous_train::RunRecord;
 
 use super::parse_count;
 use crate::device_options::ComputeOptions;
@@ -19,25 +21,32 @@ use crate::failure::Failure;
 
 /// The largest file of keys.
 const MOST_KEY_BYTES: u64 = 1 << 20;
+/// Where `vitreous train` puts runs.
+const USUAL_RUNS: &str = "runs";
 
 /// Serve models over HTTP: OpenAI's API, the Open Inference Protocol, and plain requests
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
+  vitreous serve                                 a page to look into a small model, at http://127.0.0.1:8000/
   vitreous serve MODEL
   vitreous serve chat=SmolLM2-135M-Instruct embed=all-MiniLM-L6-v2 vit=runs/small-1 --port 8000
   vitreous serve MODEL --host 0.0.0.0 --api-key-file keys.txt --tls-cert cert.pem --tls-key key.pem
 
-  curl http://127.0.0.1:8000/                    the models, and a line of curl for each endpoint
+  http://127.0.0.1:8000/ in a browser            the models from the inside; /docs has a line of curl for each endpoint
   curl http://127.0.0.1:8000/classify/vit --data-binary @photo.jpg
   OPENAI_BASE_URL=http://127.0.0.1:8000/v1       for programs that use OpenAI's library
 
 SIGTERM and Ctrl-C finish what is under way and end with exit code 0; SIGHUP and POST /admin/reload load the models again without
 losing a request.")]
 pub struct Serve {
-    /// Models, each a directory or a file; NAME=MODEL gives it the name that clients use
-    #[arg(value_name = "MODEL", required = true, value_parser = NamedModel::parse)]
+    /// Models, each a directory or a file; NAME=MODEL gives it the name that clients use. Without any: the small image classifier that is
+    /// in this program, the same before its training, and the models of the latest runs
+    #[arg(value_name = "MODEL", value_parser = NamedModel::parse)]
     models: Vec<NamedModel>,
+    /// A folder of training runs to show, also while they go on [default: runs, if it is there]
+    #[arg(long, value_name = "DIR")]
+    runs: Option<PathBuf>,
     /// The port; 0 takes one that is free
     #[arg(long, value_name = "N", default_value = "8000")]
     port: u16,
@@ -141,6 +150,8 @@ impl Serve {
             return Err(Failure::input(anyhow!(what)));
         }
         let keys = self.keys()?;
+        let runs = self.runs()?;
+        let names_none = self.models.is_empty();
         if !self.host.is_loopback() && keys.is_none() {
             say!(
                 "warning: {} can be reached by other machines, and there is no --api-key-file: whoever reaches it can use the models",
@@ -174,7 +185,9 @@ impl Serve {
                 LogName::Json => LogFormat::Json,
                 LogName::Errors => LogFormat::Errors,
             },
-            models: self.models,
+            models: if names_none { builtin_models()? } else { self.models },
+            runs,
+            serves_runs: names_none,
         };
         let scheme = if options.tls.is_some() { "https" } else { "http" };
         let runtime = runtime().map_err(Failure::work)?;
@@ -198,6 +211,19 @@ impl Serve {
         })
     }
 
+    /// The folder of runs: the one that was named, or the usual one where it is.
+    fn runs(&self) -> Result<Option<PathBuf>, Failure> {
+        let Some(folder) = &self.runs else {
+            return Ok(Some(PathBuf::from(USUAL_RUNS)).filter(|usual| usual.is_dir()));
+        };
+        let refused = |what: &str| Err(Failure::input(anyhow!("--runs {}: {what}", folder.display())));
+        match folder.is_dir() {
+            false => refused("there is no such directory"),
+            true if RunRecord::is_run(folder) => refused("this is a run itself; give the folder that it is in"),
+            true => Ok(Some(folder.clone())),
+        }
+    }
+
     fn keys(&self) -> Result<Option<ApiKeys>, Failure> {
         let Some(file) = &self.api_key_file else { return Ok(None) };
         let text = read_text(file, MOST_KEY_BYTES).with_context(|| format!("--api-key-file {}", file.display()));
@@ -206,6 +232,12 @@ impl Serve {
             None => Err(Failure::input(anyhow!("--api-key-file {}: there is no key in this file", file.display()))),
         }
     }
+}
+
+/// The models in this program.
+fn builtin_models() -> Result<Vec<NamedModel>, Failure> {
+    let parsed: Result<_, String> = BUILTIN_MODELS.into_iter().map(NamedModel::parse).collect();
+    parsed.map_err(|error| Failure::input(anyhow!(error)))
 }
 
 /// Each connection is an open file, and the usual limit is about a thousand.

@@ -1,6 +1,7 @@
 //! `vitreous summary`: every stage with its shape, parameters and cost. Everything is read off the graph; nothing is allocated.
 
 mod describe;
+mod scale;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use vitreous_runtime::locate::model_directory;
 
 use super::{parse_count, parse_size};
 use crate::failure::Failure;
+use scale::ScaleOptions;
 
 /// Show every stage of a model: shape, parameters, FLOPs, memory. Allocates nothing; a directory needs its config.json alone
 #[derive(Args)]
@@ -27,7 +29,8 @@ use crate::failure::Failure;
 Examples:
   vitreous summary vit_base_patch16_224
   vitreous summary runs/small-1 --html summary.html
-  vitreous summary --list                                 all presets, by family")]
+  vitreous summary --list                                 all presets, by family
+  vitreous summary llama3_8b --ranks 64 --link 50         training on 64 GPUs, predicted")]
 pub struct Summary {
     /// A model directory, a checkpoint file, or a preset such as vit_base_patch16_224, transformer_base or bert_base
     #[arg(required_unless_present = "list")]
@@ -35,9 +38,9 @@ pub struct Summary {
     /// List all presets
     #[arg(long)]
     list: bool,
-    /// Samples per batch: images, texts or pairs
-    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_count)]
-    batch: usize,
+    /// Samples per batch: images, texts or pairs [default: 1; with --ranks about 16,384 tokens]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    batch: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -50,12 +53,14 @@ pub struct Summary {
     /// The number of attention heads, for files that do not contain it
     #[arg(long, value_name = "N", value_parser = parse_count, help_heading = "For images")]
     heads: Option<usize>,
-    /// Tokens of a text, or of a source [default: 32]
+    /// Tokens of a text, or of a source [default: 32; with --ranks 2048]
     #[arg(long, value_name = "N", value_parser = parse_length, help_heading = "For text", visible_alias = "tokens")]
     source: Option<usize>,
     /// Tokens of a target [default: 32]
     #[arg(long, value_name = "N", value_parser = parse_length, help_heading = "For text")]
     target: Option<usize>,
+    #[command(flatten)]
+    scale: ScaleOptions,
 }
 
 /// Tokens of a sequence, if none are named and the model takes as many.
@@ -108,6 +113,9 @@ impl Summary {
             architecture = architecture.with_settings(&resized.settings).map_err(Failure::input)?;
         }
         notes.iter().for_each(|note| say!("note: {note}"));
+        if self.scale.is_asked() {
+            return self.scale.run((model, architecture.as_ref()), self.batch, self.source, self.json);
+        }
         let longest = match &signature.takes {
             Takes::Images(_) => USUAL_TOKENS,
             Takes::Tokens(tokens) => tokens.longest,
@@ -117,7 +125,7 @@ impl Summary {
         };
         let usual = USUAL_TOKENS.min(longest);
         let lengths = (self.source.unwrap_or(usual), self.target.unwrap_or(usual));
-        let mut described = describe::describe(architecture.as_ref(), self.batch, lengths)?;
+        let mut described = describe::describe(architecture.as_ref(), self.batch.unwrap_or(1), lengths)?;
         described.stored = vitreous_runtime::locate::stored_formats(model, &options)?;
         described.layer.extend(stored_line(&described.stored));
         let memory = described.memory.lines(&described.batch);
@@ -174,7 +182,7 @@ impl Summary {
                 "activation_bytes": stage.activation_bytes,
             })
         };
-        let mut object = json!({ "model": model, "batch": self.batch });
+        let mut object = json!({ "model": model, "batch": self.batch.unwrap_or(1) });
         let rest = json!({
             "total_parameters": stages.iter().map(|stage| stage.parameters).sum::<usize>(),
             "forward_flops": stages.iter().map(|stage| stage.flops).sum::<u64>(),

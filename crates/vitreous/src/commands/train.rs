@@ -12,9 +12,11 @@ use vitreous_data::loader::BrokenSample;
 use vitreous_models::OpenOptions;
 use vitreous_pages::{format, report};
 use vitreous_train::checkpoint::Checkpoints;
+use vitreous_train::metrics::TrainingMetrics;
 use vitreous_train::recipe::{nearest, shipped};
 use vitreous_train::{
-    Outcome, Recipe, RunDirectory, RunOptions, RunTarget, Score, Task, TaskContext, TrainError, train,
+    EpochSummary, Observer, Outcome, Ranks, Recipe, RunDirectory, RunOptions, RunPlan, RunTarget, Score, StepResult,
+    Task, TaskContext, TrainError, train,
 };
 
 use super::parse_threads;
@@ -109,7 +111,9 @@ impl Train {
         if let Some(name) = &self.show {
             return self.show(name);
         }
+        let ranks = crate::ranks::join()?;
         let (recipe, target) = match &self.resume {
+            Some(path) if !ranks.is_first() => (Recipe::of_run(path).map_err(of_training)?, RunTarget::Nowhere),
             Some(path) => {
                 let (directory, recipe) = RunDirectory::open(path).map_err(of_training)?;
                 if !directory.has_checkpoint() {
@@ -120,19 +124,22 @@ impl Train {
             None if self.accept_changes => {
                 return Err(Failure::input(anyhow!("--accept-changes is for runs that are resumed: --resume RUN")));
             }
-            None => self.new_run()?,
+            None => self.new_run(&ranks)?,
         };
-        self.train(recipe, target)
+        self.train(recipe, target, ranks)
     }
 
-    fn train(&self, recipe: Recipe, target: RunTarget) -> Result<(), Failure> {
-        let threads = self.threads.unwrap_or_else(vitreous_runtime::threads);
-        let device = self.device.open(threads)?;
+    fn train(&self, recipe: Recipe, target: RunTarget, ranks: Ranks) -> Result<(), Failure> {
+        let threads = self.threads.unwrap_or_else(|| crate::ranks::threads(&ranks));
+        let device = self.device.open_for(threads, ranks.world().map_or(0, |world| world.local_rank()))?;
         let resumed = match &target {
-            RunTarget::Resume(directory) if directory.has_checkpoint() => Some(directory.path().to_path_buf()),
-            _ => None,
+            RunTarget::Resume(directory) => directory.has_checkpoint(),
+            _ => false,
         };
-        let context = TaskContext { device: &device, threads, resumed: resumed.as_deref() };
+        // Rank 0 alone has locked the directory, and knows what it has.
+        let resumed = ranks.from_first(ranks.is_first().then_some(resumed)).map_err(of_training)?;
+        let resumed = self.resume.clone().filter(|_| resumed);
+        let context = TaskContext { device: &device, threads, resumed: resumed.as_deref(), ranks: ranks.clone() };
         let task = recipe.task.open(recipe, &context).map_err(of_training)?;
         task.facts().notes.iter().for_each(|note| say!("note: {note}"));
         let options = RunOptions {
@@ -142,9 +149,16 @@ impl Train {
             watch_gradients: self.watch.contains(&Watch::Gradients),
             watch_inside: self.watch.contains(&Watch::Inside),
             command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
-            stop: stop_on_signals().map_err(Failure::work)?,
+            stop: stop_on_signals(&ranks).map_err(Failure::work)?,
+            ranks,
             accept_changes: self.accept_changes,
         };
+        if !options.ranks.is_first() {
+            return match train(task, options, &mut Silent).map_err(of_training)?.stopped {
+                true => Err(Failure::Interrupted),
+                false => Ok(()),
+            };
+        }
         let report = LiveReport::new(task.images(), threads);
         let mut progress = TrainProgress::new(task.as_ref(), &options, report);
         let next = NextSteps::of(task.as_ref());
@@ -158,7 +172,7 @@ impl Train {
     }
 
     /// The recipe and the place of a new run.
-    fn new_run(&self) -> Result<(Recipe, RunTarget), Failure> {
+    fn new_run(&self, ranks: &Ranks) -> Result<(Recipe, RunTarget), Failure> {
         let (name, overrides) = self.name_and_overrides();
         if let Some(init) = &self.init {
             self.check_init(init, name.as_deref())?;
@@ -168,8 +182,11 @@ impl Train {
             let hint = format!("no pretrained model was named: vitreous train {name} --init MODEL --data DIR");
             return Err(Failure::input(anyhow!(hint)));
         }
+        // The batches of an update of all ranks together: what a checkpoint has, so that any number of ranks can go on with it.
+        recipe.train.accumulate = recipe.train.accumulate.saturating_mul(ranks.size());
         recipe.task.complete(&mut recipe, &overrides).map_err(of_training)?;
         let target = match &self.out {
+            _ if !ranks.is_first() => RunTarget::Nowhere,
             Some(path) => RunTarget::New(path.clone()),
             None => RunTarget::Numbered { parent: PathBuf::from(RUNS), name },
         };
@@ -284,6 +301,17 @@ impl Train {
     }
 }
 
+/// The observer of a rank that prints nothing.
+struct Silent;
+
+impl Observer for Silent {
+    fn started(&mut self, _plan: &RunPlan) {}
+    fn stepped(&mut self, _step: u64, _result: &StepResult, _lr: f64) {}
+    fn logged(&mut self, _metrics: &TrainingMetrics) {}
+    fn evaluating(&mut self, _done: usize, _all: usize) {}
+    fn epoch_ended(&mut self, _summary: &EpochSummary) {}
+}
+
 /// What can be done with the model of a run.
 struct NextSteps {
     /// Of images: where they are, the share that validation has if it is not the usual one, and whether there are any for it.
@@ -361,12 +389,15 @@ fn toml_string(text: &str) -> String {
 }
 
 /// The first Ctrl-C (or a request to end, or a lost connection) sets a flag; the second ends the process.
-fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
+fn stop_on_signals(ranks: &Ranks) -> anyhow::Result<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // In this order: the second looks at what the first has set, before it is set again.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())?;
+        // In this order: the second looks at what the first has set, before it is set again. Launchers send several signals for one
+        // Ctrl-C, and end a run that does not stop themselves.
+        if ranks.size() == 1 {
+            signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())?;
+        }
         signal_hook::flag::register(signal, stop.clone())?;
     }
     Ok(stop)

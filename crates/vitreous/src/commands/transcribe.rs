@@ -20,6 +20,7 @@ use vitreous_runtime::speech::{
 use super::{parse_beam, parse_count};
 use crate::device_options::ComputeOptions;
 use crate::failure::Failure;
+use crate::shared_out::{ShareOptions, SharedOut, Task, key_of};
 
 /// Transcribe speech: Whisper models on recordings of any length, or on what comes through a pipe
 #[derive(Args)]
@@ -29,6 +30,7 @@ Examples:
   vitreous transcribe whisper-small talk.m4a --format srt --out subtitles/
   vitreous transcribe whisper-small interview.flac --language de --task translate
   vitreous transcribe whisper-small talk.wav --word-timestamps --json
+  mpirun -n 8 vitreous transcribe whisper-small recordings/*.flac --out texts/
   arecord -f S16_LE -r 16000 -t wav | vitreous transcribe tiny.en.pt -    as it is spoken")]
 pub struct Transcribe {
     /// A model directory (Hugging Face), a run directory, or a .pt file of OpenAI's
@@ -92,6 +94,8 @@ pub struct Transcribe {
     seed: u64,
     #[command(flatten)]
     compute: ComputeOptions,
+    #[command(flatten)]
+    share: ShareOptions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -129,48 +133,30 @@ impl Transcribe {
     pub fn run(self) -> Result<(), Failure> {
         let format = if self.json { TranscriptFormat::Json } else { self.format.into() };
         let targets = self.targets(format)?;
-        let model = SpeechModel::open(&self.model)?;
-        let device = self.compute.device()?;
-        let mut transcriber = Transcriber::new(&model, self.compute.precision(), &device)?;
-        let settings = self.settings();
-        let start = Instant::now();
-        let (mut heard, mut failed) = (0.0, 0);
-        // Several files at once only if that was asked for: otherwise each is told as it is heard.
-        for (files, targets) in self.files.chunks(self.batch).zip(targets.chunks(self.batch)) {
-            let (mut recordings, mut opened) = (Vec::new(), Vec::new());
-            for (path, target) in files.iter().zip(targets) {
-                match self.open(&transcriber, path) {
-                    Ok(recording) => {
-                        recordings.push(recording);
-                        opened.push((path, target));
-                    }
-                    Err(failure) if self.files.len() == 1 => return Err(failure),
-                    Err(failure) => {
-                        complain!("error: {}", failure.text());
-                        failed += 1;
-                    }
-                }
-            }
-            let output = Output::new(format, &opened, opened.len() == 1 && self.out.is_none());
-            let transcripts = transcriber.transcribe_all(recordings, &settings, &mut |event| {
-                output.take(event).map_err(|error| vitreous_runtime::Error::input(format!("standard output: {error}")))
-            });
-            output.bar.finish_and_clear();
-            let transcripts = match transcripts {
-                Ok(transcripts) => transcripts,
-                Err(error) => match output.closed.take() {
-                    true => return Err(Failure::OutputClosed),
-                    false => return Err(named(error, &opened)),
-                },
-            };
-            for ((path, target), transcript) in opened.iter().zip(&transcripts) {
-                heard += transcript.seconds;
-                if let Some(damage) = &transcript.damage {
-                    say!("note: {}: {damage}", path.display());
-                }
-                output.finish(path, target.as_deref(), transcript)?;
-            }
+        let reads_standard_input = self.files.iter().any(|path| path.as_os_str() == "-");
+        let task = Task { model: &self.model, files: Vec::new(), out: self.out.as_deref(), reads_standard_input };
+        let mut shared = SharedOut::begin(&self.share, &task)?;
+        if shared.is_direct() {
+            targets.iter().flatten().try_for_each(|target| check_new(target))?;
         }
+        let model = SpeechModel::open(&self.model)?;
+        let device = self.compute.device_of(&shared)?;
+        let transcriber = Transcriber::new(&model, self.compute.precision(), &device)?;
+        let mut work = Work { command: &self, transcriber, settings: self.settings(), format, heard: 0.0, failed: 0 };
+        let start = Instant::now();
+        let size = shared.chunk_size(self.batch);
+        for (files, targets) in self.files.chunks(size).zip(targets.chunks(size)) {
+            let Some(chunk) = shared.next(files.len(), key_of(files)) else { continue };
+            if shared.is_direct() {
+                work.tell(files, targets)?;
+                continue;
+            }
+            targets.iter().flatten().try_for_each(|target| check_new(target))?;
+            let failed_before = work.failed;
+            let part = work.keep(chunk.first, files)?;
+            shared.put(&chunk, &part, work.failed - failed_before)?;
+        }
+        let Work { heard, failed, .. } = work;
         let seconds = start.elapsed().as_secs_f64();
         say!(
             "{} of audio in {}, {:.1} times real time, on {}",
@@ -179,7 +165,13 @@ impl Transcribe {
             heard / seconds.max(1e-9),
             described(&device)
         );
-        if failed > 0 { Err(Failure::Reported) } else { Ok(()) }
+        if shared.is_direct() {
+            return if failed > 0 { Err(Failure::Reported) } else { Ok(()) };
+        }
+        match shared.finish(|part| deliver(part, &targets))? {
+            Some(finished) => finished.clean_up(),
+            None => Ok(()),
+        }
     }
 
     fn settings(&self) -> SpeechSettings {
@@ -229,17 +221,127 @@ impl Transcribe {
                 let what = "two recordings have the same name: transcribe them into different directories";
                 return Err(Failure::input(anyhow!("{}: {what}", target.display())));
             }
-            check_new(&target)?;
             targets.push(Some(target));
         }
         Ok(targets)
     }
 }
 
+/// The model and what was done with it so far.
+struct Work<'c> {
+    command: &'c Transcribe,
+    transcriber: Transcriber<'c>,
+    settings: SpeechSettings,
+    format: TranscriptFormat,
+    /// Seconds of audio.
+    heard: f64,
+    /// Files that cannot be read.
+    failed: usize,
+}
+
+impl Work<'_> {
+    /// Transcribes recordings and tells or writes what is said.
+    fn tell(&mut self, files: &[PathBuf], targets: &[Option<PathBuf>]) -> Result<(), Failure> {
+        // Several files at once only if that was asked for: otherwise each is told as it is heard.
+        for (files, targets) in files.chunks(self.command.batch).zip(targets.chunks(self.command.batch)) {
+            let (output, transcripts) = self.transcribe(files, true)?;
+            for (place, transcript) in transcripts {
+                output.finish(&files[place], targets[place].as_deref(), &transcript)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Transcribes recordings, the first of which has this number, for a part of a run that is shared out: their numbers and texts.
+    fn keep(&mut self, first: usize, files: &[PathBuf]) -> Result<Vec<u8>, Failure> {
+        let mut part = Vec::new();
+        for (batch, files) in files.chunks(self.command.batch).enumerate() {
+            let (output, transcripts) = self.transcribe(files, false)?;
+            for (place, transcript) in transcripts {
+                let text = match self.command.out.is_some() {
+                    true => output.written(&files[place], &transcript),
+                    false => output.printed(&files[place], &transcript),
+                };
+                part.extend(((first + batch * self.command.batch + place) as u64).to_le_bytes());
+                part.extend((text.len() as u64).to_le_bytes());
+                part.extend(text.as_bytes());
+            }
+        }
+        Ok(part)
+    }
+
+    /// Transcribes recordings at once: those that can be read, by their place.
+    fn transcribe<'f>(
+        &mut self,
+        files: &'f [PathBuf],
+        may_be_live: bool,
+    ) -> Result<(Output<'f>, Vec<(usize, Transcript)>), Failure> {
+        let (mut recordings, mut opened) = (Vec::new(), Vec::new());
+        for (place, path) in files.iter().enumerate() {
+            match self.command.open(&self.transcriber, path) {
+                Ok(recording) => {
+                    recordings.push(recording);
+                    opened.push(place);
+                }
+                Err(failure) if self.command.files.len() == 1 => return Err(failure),
+                Err(failure) => {
+                    complain!("error: {}", failure.text());
+                    self.failed += 1;
+                }
+            }
+        }
+        let paths: Vec<&PathBuf> = opened.iter().map(|&place| &files[place]).collect();
+        let is_live = may_be_live && paths.len() == 1 && self.command.out.is_none();
+        let output = Output::new(self.format, paths, is_live);
+        let transcripts = self.transcriber.transcribe_all(recordings, &self.settings, &mut |event| {
+            output.take(event).map_err(|error| vitreous_runtime::Error::input(format!("standard output: {error}")))
+        });
+        output.bar.finish_and_clear();
+        let transcripts = match transcripts {
+            Ok(transcripts) => transcripts,
+            Err(_) if output.closed.take() => return Err(Failure::OutputClosed),
+            Err(error) => return Err(named(error, &output.files)),
+        };
+        for (path, transcript) in output.files.iter().zip(&transcripts) {
+            self.heard += transcript.seconds;
+            if let Some(damage) = &transcript.damage {
+                say!("note: {}: {damage}", path.display());
+            }
+        }
+        Ok((output, opened.into_iter().zip(transcripts).collect()))
+    }
+}
+
+/// Prints or writes the transcripts of a part.
+fn deliver(mut part: &[u8], targets: &[Option<PathBuf>]) -> Result<(), Failure> {
+    let damaged = || Failure::work(anyhow!("a part does not hold what transcribe writes: remove it and run again"));
+    let mut out = crate::say::stdout();
+    while !part.is_empty() {
+        let mut number = || -> Option<usize> {
+            let (bytes, rest) = part.split_first_chunk()?;
+            part = rest;
+            usize::try_from(u64::from_le_bytes(*bytes)).ok()
+        };
+        let (place, length) = number().zip(number()).ok_or_else(damaged)?;
+        let (text, rest) = part.split_at_checked(length).ok_or_else(damaged)?;
+        part = rest;
+        match targets.get(place).ok_or_else(damaged)? {
+            None => out.write_all(text)?,
+            // It was written before, and what came after was stopped.
+            Some(target) if std::fs::read(target).is_ok_and(|there| there == text) => {}
+            Some(target) => {
+                write_new(target, text)?;
+                say!("{} written", target.display());
+            }
+        }
+    }
+    Ok(out.flush()?)
+}
+
 /// An error with the name of the file, where there is one file.
-fn named(error: vitreous_runtime::Error, files: &[(&PathBuf, &Option<PathBuf>)]) -> Failure {
+fn named(error: vitreous_runtime::Error, files: &[&PathBuf]) -> Failure {
     match (error, files) {
-        (vitreous_runtime::Error::Audio(error), [(path, _)]) => Failure::input(anyhow!("{}: {error}", path.display())),
+        (vitreous_runtime::Error::Audio(error), [path]) => Failure::input(anyhow!("{}: {error}", path.display())),
         (error, _) => error.into(),
     }
 }
@@ -257,14 +359,13 @@ struct Output<'f> {
 }
 
 impl<'f> Output<'f> {
-    fn new(format: TranscriptFormat, opened: &[(&'f PathBuf, &Option<PathBuf>)], live: bool) -> Output<'f> {
+    fn new(format: TranscriptFormat, files: Vec<&'f PathBuf>, live: bool) -> Output<'f> {
         let bar = ProgressBar::new(0);
         if crate::say::is_quiet() {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
         let style = ProgressStyle::with_template("{bar:12} {percent:>3} %  {wide_msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─"));
-        let files = opened.iter().map(|(path, _)| *path).collect();
         let (printed, closed) = (RefCell::new(0), std::cell::Cell::new(false));
         Output { format, files, live, printed, closed, bar, start: Instant::now() }
     }
@@ -314,25 +415,36 @@ impl<'f> Output<'f> {
 
     /// Writes what was not printed as it came.
     fn finish(&self, path: &Path, target: Option<&Path>, transcript: &Transcript) -> Result<(), Failure> {
-        let name = path.to_string_lossy();
-        let kept = Transcript {
-            segments: transcript.segments.iter().filter(|segment| !segment.text.trim().is_empty()).cloned().collect(),
-            ..transcript.clone()
-        };
         if let Some(target) = target {
-            write_new(target, self.format.write(&name, &kept).as_bytes())?;
+            write_new(target, self.written(path, transcript).as_bytes())?;
             say!("{} written", target.display());
             return Ok(());
         }
         let mut out = crate::say::stdout();
-        match self.format {
-            TranscriptFormat::Json => writeln!(out, "{}", transcript_json(&name, &kept))?,
-            _ if self.live => {}
-            format => {
-                writeln!(out, "{name}:")?;
-                write!(out, "{}", format.write(&name, &kept))?;
-            }
+        if !self.live || self.format == TranscriptFormat::Json {
+            write!(out, "{}", self.printed(path, transcript))?;
         }
         Ok(out.flush()?)
     }
+
+    /// A transcript as a file of its own.
+    fn written(&self, path: &Path, transcript: &Transcript) -> String {
+        self.format.write(&path.to_string_lossy(), &without_empty(transcript))
+    }
+
+    /// A transcript on standard output: of recordings that were heard at once with their names, otherwise as it is printed live.
+    fn printed(&self, path: &Path, transcript: &Transcript) -> String {
+        let (name, kept) = (path.to_string_lossy(), without_empty(transcript));
+        match self.format {
+            TranscriptFormat::Json => format!("{}\n", transcript_json(&name, &kept)),
+            _ if self.files.len() == 1 && kept.segments.is_empty() => String::new(),
+            format if self.files.len() == 1 => format.write(&name, &kept),
+            format => format!("{name}:\n{}", format.write(&name, &kept)),
+        }
+    }
+}
+
+fn without_empty(transcript: &Transcript) -> Transcript {
+    let segments = transcript.segments.iter().filter(|segment| !segment.text.trim().is_empty()).cloned().collect();
+    Transcript { segments, ..transcript.clone() }
 }

@@ -18,7 +18,8 @@ use super::{parse_beam, parse_count};
 use crate::device_options::ComputeOptions;
 use crate::failure::Failure;
 use crate::intervention_options::InterventionOptions;
-use crate::texts::{plain, take_texts};
+use crate::shared_out::SharedOut;
+use crate::texts::{AT_ONCE, plain, take_texts};
 
 /// Translate sentences from arguments, files or standard input, one per line
 #[derive(Args)]
@@ -93,7 +94,7 @@ impl Translate {
             // Whoever reads along sees them when they are there.
             Ok(out.flush()?)
         };
-        take_texts(&self.texts, &self.files, plain, &mut answer)?;
+        take_texts(&self.texts, &self.files, AT_ONCE, plain, &mut answer)?;
         if translator.truncated() > 0 {
             let truncated = format::count(translator.truncated(), "sentence was", "sentences were");
             let most = model.source.longest - 1;
@@ -126,9 +127,11 @@ impl Translate {
             best,
             is_numbered: self.n_best.is_some(),
             json: self.json,
+            out: None,
+            force: false,
         };
         let device = self.compute.device()?;
-        command.run(self.compute.precision(), &device)
+        command.run(SharedOut::alone(), self.compute.precision(), &device)
     }
 
     fn write(

@@ -3,6 +3,7 @@
 
 pub mod chart;
 pub mod page;
+pub mod ranks;
 pub mod texts;
 pub mod training;
 pub mod translation;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vitreous_data::dataset::Splits;
 use vitreous_data::image::{ImageBatchOptions, ImageBatches, ImageTargets, Preparation};
-use vitreous_data::loader::{BatchPosition, BrokenSample, Loader};
+use vitreous_data::loader::{Batch, BatchPosition, BatchSource, BrokenSample, Loader};
 use vitreous_engine::{DType, Device, Executor, Graph, Mode, Parameter, Plan, Precision, State, Value};
 use vitreous_models::Architecture;
 
@@ -15,6 +15,7 @@ use super::metrics::{Mistakes, MultiLabel, SingleLabel};
 use super::report::{ClassifyReport, LabelMetrics};
 use super::settings::ClassifySettings;
 use crate::error::TrainError;
+use crate::ranks::{Parcel, Ranks};
 use crate::scores::Scores;
 use crate::stepper::fill_inputs;
 
@@ -26,6 +27,7 @@ pub(super) struct Evaluator {
     pub(super) options: ImageBatchOptions,
     threads: usize,
     device: Device,
+    pub(super) ranks: Ranks,
     /// Kept between evaluations on a GPU, which then has the kernels ready.
     ready: Option<(Executor, Value)>,
     unreadable: Vec<BrokenSample>,
@@ -69,6 +71,7 @@ impl Evaluator {
             options,
             threads: settings.loader_threads(),
             device: device.clone(),
+            ranks: Ranks::default(),
             ready: None,
             unreadable: Vec::new(),
         })
@@ -118,34 +121,26 @@ impl Evaluator {
             }
         };
         let mut done = 0;
+        let ranks = self.ranks.clone();
         let source = Arc::new(ImageBatches::new(self.options.clone()));
-        let mut loader = Loader::start(source, BatchPosition::default(), 1, self.threads);
-        while let Some(batch) = loader.next() {
+        let (batches, own) = (source.batches_per_epoch(), ranks.clone());
+        let is_own = move |index: usize| index % own.size() == own.rank();
+        let mut loader = Loader::of_some(source, BatchPosition::default(), 1, self.threads, is_own);
+        let work = |_: usize| {
+            let Some(batch) = loader.next() else { return Ok(Parcel::default()) };
             let batch = batch?;
-            fill_inputs(&mut executor, &batch, |name| name != "targets")?;
-            executor.infer()?;
-            let rows = executor.output_slice(logits)?.chunks_exact(classes);
-            let (labels, targets) =
-                (batch.i32("targets").unwrap_or_default(), batch.f32("targets").unwrap_or_default());
-            for (index, (row, &sample)) in rows.zip(&batch.samples).enumerate() {
-                match &mut predictions {
-                    Predictions::Single(metrics, mistakes) => {
-                        let label = labels[index] as u32;
-                        if let Some(prediction) = metrics.add(row, label) {
-                            mistakes.add(sample, label, prediction, || self.options.dataset.name(sample));
-                        }
-                    }
-                    Predictions::Multi(metrics) => {
-                        let there = targets[index * classes..][..classes].iter().zip(0..);
-                        let labels: Vec<u32> = there.filter(|(there, _)| **there > 0.5).map(|(_, c)| c).collect();
-                        metrics.add(row, &labels);
-                    }
-                }
-            }
-            done += batch.count();
+            let parcel = outputs_of(&batch, &mut executor, logits)?;
             loader.give_back(batch);
+            Ok(parcel)
+        };
+        let name = |sample: usize| self.options.dataset.name(sample);
+        let take = |_: usize, parcel: &Parcel| {
+            add(&mut predictions, parcel, classes, &name);
+            done += samples_of(parcel);
             progress(done, images);
-        }
+            Ok(())
+        };
+        ranks.share_out(batches, work, take)?;
         self.unreadable = loader.broken();
         // A GPU has room for both; a machine with little memory needs it for training.
         self.ready = self.device.is_gpu().then_some((executor, logits));
@@ -159,6 +154,45 @@ impl Evaluator {
             Predictions::Multi(metrics) => (LabelMetrics::Multi(metrics.report()), Vec::new()),
         };
         Ok(Some(ClassifyReport { names: self.names.clone(), metrics, mistakes }.into_scores()))
+    }
+}
+
+/// Samples, labels, targets and logits of a batch.
+fn outputs_of(batch: &Batch, executor: &mut Executor, logits: Value) -> Result<Parcel, TrainError> {
+    fill_inputs(executor, batch, |name| name != "targets")?;
+    executor.infer()?;
+    let labels = batch.i32("targets").unwrap_or_default().iter().map(|&label| label as u64);
+    let samples = batch.samples.iter().map(|&sample| sample as u64);
+    let targets = batch.f32("targets").unwrap_or_default().iter().map(|&target| f64::from(target));
+    Ok(Parcel {
+        counts: [batch.samples.len() as u64].into_iter().chain(samples).chain(labels).collect(),
+        floats: executor.output_slice(logits)?.to_vec(),
+        doubles: targets.collect(),
+    })
+}
+
+/// How many samples a batch had.
+fn samples_of(parcel: &Parcel) -> usize {
+    parcel.counts.first().map_or(0, |&count| count as usize)
+}
+
+/// Adds the predictions of a batch.
+fn add(predictions: &mut Predictions, parcel: &Parcel, classes: usize, name: &dyn Fn(usize) -> String) {
+    let (samples, labels) = parcel.counts.get(1..).unwrap_or_default().split_at(samples_of(parcel));
+    for (index, (row, &sample)) in parcel.floats.chunks_exact(classes).zip(samples).enumerate() {
+        match predictions {
+            Predictions::Single(metrics, mistakes) => {
+                let label = labels[index] as u32;
+                if let Some(prediction) = metrics.add(row, label) {
+                    mistakes.add(sample as usize, label, prediction, || name(sample as usize));
+                }
+            }
+            Predictions::Multi(metrics) => {
+                let there = parcel.doubles[index * classes..][..classes].iter().zip(0..);
+                let labels: Vec<u32> = there.filter(|(there, _)| **there > 0.5).map(|(_, class)| class).collect();
+                metrics.add(row, &labels);
+            }
+        }
     }
 }
 

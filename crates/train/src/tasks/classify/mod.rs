@@ -22,6 +22,7 @@ use vitreous_models::Architecture;
 use crate::error::TrainError;
 use crate::fingerprint::{Mark, of_images};
 use crate::groups::block_count;
+use crate::ranks::Ranks;
 use crate::recipe::{LossKind, Recipe, RecipeError};
 use crate::scores::{Metric, Scores};
 use crate::task::{
@@ -115,7 +116,7 @@ impl TaskType for Classification {
             };
             TrainError::Data(format!("{error}{hint}"))
         })?;
-        Ok(Box::new(ClassifyTask::new(recipe, splits, context.device)?))
+        Ok(Box::new(ClassifyTask::new(recipe, splits, context.device)?.on_ranks(&context.ranks)))
     }
 
     fn images(&self, recipe: &Recipe) -> Option<Result<Splits, String>> {
@@ -200,6 +201,12 @@ impl ClassifyTask {
         Ok(ClassifyTask { recipe, settings, facts, splits, classifier, training, evaluator, blocks })
     }
 
+    /// The same, evaluated by several processes.
+    pub fn on_ranks(mut self, ranks: &Ranks) -> ClassifyTask {
+        self.evaluator.ranks = ranks.clone();
+        self
+    }
+
     /// Takes training batches in this form, whatever suits the device.
     pub fn in_form(mut self, form: ImageForm) -> ClassifyTask {
         self.training.form = form;
@@ -280,6 +287,10 @@ impl Task for ClassifyTask {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Scores>, TrainError> {
         self.evaluator.run(state, progress)
+    }
+
+    fn shares_evaluation(&self) -> bool {
+        true
     }
 
     fn exported(&self, state: &State) -> Result<Option<State>, TrainError> {

@@ -13,6 +13,7 @@ use vitreous_models::score::{ScoredTokens, TokenScorer};
 use super::settings::LanguageTestSettings;
 use crate::error::TrainError;
 use crate::measures::perplexity;
+use crate::ranks::{Parcel, Ranks};
 use crate::scores::{Direction, Format, LOSS, Metric, PERPLEXITY, Report, Score, Scores, nan_if_null, read_report};
 
 static BITS_PER_BYTE: Metric = Metric {
@@ -93,6 +94,8 @@ pub(super) struct LanguageTest<'t> {
     pub bytes: &'t [u32],
     /// The tokens that end a text.
     pub ends: &'t [u32],
+    /// The processes that share the sequences out.
+    pub ranks: &'t Ranks,
 }
 
 /// A text that is scored: a sequence, or one document of it.
@@ -116,24 +119,20 @@ impl LanguageTest<'_> {
         let mut scorer = TokenScorer::new(self.architecture, self.precision, self.device, weights)?;
         let (mut loss, mut tokens, mut bytes) = (0.0, 0, 0);
         let rows: Vec<usize> = (0..count).collect();
-        for chunk in rows.chunks(AT_ONCE) {
-            let parts: Vec<Part> = chunk.iter().flat_map(|&row| self.parts(sequences.row(row))).collect();
-            let scored: Vec<ScoredTokens> =
-                parts.iter().map(|part| ScoredTokens { ids: &part.row.tokens[part.range.clone()], from: 1 }).collect();
-            scorer.run::<TrainError>(&scored, |index, scores| {
-                let Part { row, range } = &parts[index];
-                let targets = range.clone().skip(1).zip(scores).filter(|(place, _)| row.counts(*place));
-                for (place, score) in targets {
-                    loss -= score;
-                    tokens += 1;
-                    bytes += u64::from(self.bytes.get(row.tokens[place] as usize).copied().unwrap_or(0));
-                }
-                Ok(())
-            })?;
-            progress(chunk[0] + chunk.len(), count);
-        }
+        let chunks: Vec<&[usize]> = rows.chunks(AT_ONCE).collect();
+        let work = |index: usize| self.score(&mut scorer, sequences, chunks[index]);
+        let take = |index: usize, parcel: &Parcel| {
+            parcel.doubles.iter().for_each(|score| loss -= score);
+            tokens += parcel.doubles.len() as u64;
+            bytes += parcel.counts.iter().sum::<u64>();
+            progress(chunks[index][0] + chunks[index].len(), count);
+            Ok(())
+        };
+        self.ranks.share_out(chunks.len(), work, take)?;
         drop(scorer);
-        let sample = if settings.sample_tokens == 0 { String::new() } else { self.sample(settings)? };
+        // Rank 0 tells what was written.
+        let is_silent = settings.sample_tokens == 0 || !self.ranks.is_first();
+        let sample = if is_silent { String::new() } else { self.sample(settings)? };
         Ok(LanguageReport {
             sequences: count as u64,
             predicted_tokens: tokens,
@@ -144,6 +143,29 @@ impl LanguageTest<'_> {
             prompt: settings.prompt.clone(),
             sample,
         })
+    }
+
+    /// The scores of the predicted tokens of some sequences, and their bytes.
+    fn score(
+        &self,
+        scorer: &mut TokenScorer,
+        sequences: &TokenSequences,
+        rows: &[usize],
+    ) -> Result<Parcel, TrainError> {
+        let parts: Vec<Part> = rows.iter().flat_map(|&row| self.parts(sequences.row(row))).collect();
+        let scored: Vec<ScoredTokens> =
+            parts.iter().map(|part| ScoredTokens { ids: &part.row.tokens[part.range.clone()], from: 1 }).collect();
+        let mut parcel = Parcel::default();
+        scorer.run::<TrainError>(&scored, |index, scores| {
+            let Part { row, range } = &parts[index];
+            let targets = range.clone().skip(1).zip(scores).filter(|(place, _)| row.counts(*place));
+            for (place, &score) in targets {
+                parcel.doubles.push(score);
+                parcel.counts.push(u64::from(self.bytes.get(row.tokens[place] as usize).copied().unwrap_or(0)));
+            }
+            Ok(())
+        })?;
+        Ok(parcel)
     }
 
     /// What is scored of a sequence: all of it, or its documents one by one.

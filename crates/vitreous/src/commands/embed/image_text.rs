@@ -12,7 +12,8 @@ use vitreous_runtime::{ImageTextModel, OutputName};
 use super::{Embed, One, Vectors};
 use crate::failure::Failure;
 use crate::image_answers::{ImageQuestion, ask};
-use crate::texts::{take_texts, text_input};
+use crate::shared_out::{SharedOut, key_of};
+use crate::texts::{AT_ONCE, read_standard_input, take_texts, text_input};
 
 /// Endings by which a missing file is told from a text.
 const IMAGE_ENDINGS: [&str; 10] = ["jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "jfif", "avif"];
@@ -36,18 +37,21 @@ impl Embed {
                 "name images, folders of them, or texts after the model; `--file FILE` reads texts"
             )));
         }
+        let has_standard_input = self.inputs.iter().any(|input| input == "-")
+            || (!self.files.files.is_empty() && read_standard_input(&[], &self.files.files));
+        let mut shared = self.shared_out(has_standard_input)?;
         let model = ImageTextModel::open(&self.model, &OpenOptions::default())?;
         let model = ImageTextModel { images: self.interventions.apply(model.images)?, ..model };
         model.images.model.notes.iter().for_each(|note| say!("note: {note}"));
-        let (device, precision) = (self.compute.device()?, self.compute.precision());
-        let threads = self.compute.threads();
+        let (device, precision) = (self.compute.device_of(&shared)?, self.compute.precision());
+        let threads = self.compute.threads_of(&shared);
         let question = ImageQuestion { output: OutputName::Features, precision, batch: None, threads, device: &device };
         let mut captions = model.caption_runner(precision, &device)?;
         let width = captions.width();
         let query = self.search.as_ref().map(|query| match kind_of(query)? {
             Kind::Image => {
                 let mut one = One(None);
-                ask(&model.images, std::slice::from_ref(query), &question, &mut one)?;
+                ask(&model.images, std::slice::from_ref(query), &question, &mut SharedOut::alone(), &mut one)?;
                 Ok(one.0)
             }
             Kind::Text(text) => captions.embed(&[TextInput { text, pair: None }]).map(Some).map_err(Failure::from),
@@ -55,13 +59,13 @@ impl Embed {
         let query = query.transpose()?.flatten();
         let runs = runs(&self.inputs)?;
         let has_images = runs.iter().any(|run| matches!(run, Run::Images(_)));
-        let mut answers = Vectors::new(self, query, if has_images { "path" } else { "text" }, width)?;
+        let mut answers = Vectors::new(self, query, if has_images { "path" } else { "text" }, width, &shared)?;
         let mut failed = false;
         for run in runs {
             match run {
                 Run::Images(paths) => {
                     answers.kind = "path";
-                    match ask(&model.images, &paths, &question, &mut answers) {
+                    match ask(&model.images, &paths, &question, &mut shared, &mut answers) {
                         Ok(()) => {}
                         // Some images could not be read, which was told; the others count.
                         Err(Failure::Reported) => failed = true,
@@ -71,15 +75,18 @@ impl Embed {
                 Run::Texts(texts) => {
                     answers.kind = "text";
                     let inputs: Vec<TextInput> = texts.into_iter().map(|text| TextInput { text, pair: None }).collect();
-                    embed_texts(&mut captions, &inputs, &mut answers)?;
+                    embed_texts(&mut captions, &inputs, &mut shared, &mut answers)?;
                 }
             }
         }
         if !self.files.files.is_empty() {
             answers.kind = "text";
-            take_texts(&[], &self.files.files, text_input, |inputs| embed_texts(&mut captions, inputs, &mut answers))?;
+            let at_once = shared.chunk_size(AT_ONCE);
+            take_texts(&[], &self.files.files, at_once, text_input, |inputs| {
+                embed_texts(&mut captions, inputs, &mut shared, &mut answers)
+            })?;
         }
-        answers.finish()?;
+        answers.finish(shared)?;
         if captions.truncated() > 0 {
             say!(
                 "note: {} texts are longer than the {} tokens that the model reads; the rest was not read",
@@ -91,12 +98,18 @@ impl Embed {
     }
 }
 
-fn embed_texts(captions: &mut CaptionRunner, inputs: &[TextInput], answers: &mut Vectors) -> Result<(), Failure> {
+fn embed_texts(
+    captions: &mut CaptionRunner,
+    inputs: &[TextInput],
+    shared: &mut SharedOut,
+    answers: &mut Vectors,
+) -> Result<(), Failure> {
+    let Some(chunk) = shared.next(inputs.len(), key_of(inputs)) else { return Ok(()) };
     let vectors = captions.embed(inputs)?;
     for (input, vector) in inputs.iter().zip(vectors.chunks_exact(captions.width())) {
         answers.take(&input.text, vector)?;
     }
-    answers.flush()
+    answers.end_chunk(shared, &chunk, 0)
 }
 
 /// What an argument is.

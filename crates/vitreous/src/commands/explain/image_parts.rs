@@ -6,10 +6,11 @@ use vitreous_explain::Explanation;
 use vitreous_explain::inside::{Given, Inside};
 use vitreous_models::Model;
 use vitreous_pages::explain::parts::ImageParts;
+use vitreous_pages::inside::json as parts_json;
 use vitreous_runtime::scores::{best, softmax};
 
 use super::failure;
-use super::language::{arrays, json as language_json};
+use super::language::arrays;
 use crate::failure::Failure;
 
 /// For the most probable class; `None` without a head.
@@ -44,11 +45,11 @@ pub fn add_to(object: &mut Value, parts: &ImageParts, label: impl Fn(usize) -> S
     };
     object["lens"] = parts.lens.iter().map(said).collect();
     match &parts.attribution {
-        Ok(attribution) => object["attribution"] = language_json::attribution(attribution),
+        Ok(attribution) => object["attribution"] = parts_json::attribution(attribution),
         Err(why) => object["attribution_note"] = json!(why),
     }
     if let Some(effects) = &parts.effects {
-        object["effects"] = language_json::effects(effects);
+        object["effects"] = parts_json::effects(effects);
     }
 }
 

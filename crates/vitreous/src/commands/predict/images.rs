@@ -1,6 +1,6 @@
 //! Classes or features of images.
 
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::anyhow;
@@ -14,6 +14,7 @@ use vitreous_runtime::{ImageModel, OutputName};
 use super::Predict;
 use crate::failure::Failure;
 use crate::image_answers::{Answers, ImageQuestion, ask};
+use crate::shared_out::{Chunk, Output, SharedOut};
 
 impl Predict {
     pub(super) fn run_on_images(&self) -> Result<(), Failure> {
@@ -31,8 +32,9 @@ impl Predict {
             (true, _, None) => return Err(unsuitable(&path, &signature, "model with features").into()),
             _ => {}
         }
-        let threads = self.compute.threads();
-        let device = self.compute.device()?;
+        let mut shared = self.shared_out(&[])?;
+        let threads = self.compute.threads_of(&shared);
+        let device = self.compute.device_of(&shared)?;
         let question = ImageQuestion {
             output: if self.features { OutputName::Features } else { OutputName::Logits },
             precision: self.compute.precision(),
@@ -40,33 +42,74 @@ impl Predict {
             threads,
             device: &device,
         };
-        let out = BufWriter::new(crate::say::stdout());
         let label = |class: usize| model.label(class);
-        ask(&model, &self.paths, &question, &mut Printed { of: self, label: &label, scores: &softmax, out })
+        let mut printed = Printed::new(self, &label, &softmax, &shared)?;
+        let asked = ask(&model, &self.paths, &question, &mut shared, &mut printed);
+        printed.finish(asked, shared)
     }
 }
 
 /// Writes classes, or features, of each image.
-pub(super) struct Printed<'p, W: Write> {
-    pub(super) of: &'p Predict,
+pub(super) struct Printed<'p> {
+    of: &'p Predict,
     /// The name of a class.
-    pub(super) label: &'p dyn Fn(usize) -> String,
+    label: &'p dyn Fn(usize) -> String,
     /// Scores of logits.
-    pub(super) scores: &'p dyn Fn(&[f32]) -> Vec<f64>,
-    pub(super) out: W,
+    scores: &'p dyn Fn(&[f32]) -> Vec<f64>,
+    /// Answers of this batch; of this chunk, where they are kept.
+    text: Vec<u8>,
+    /// Where they go, unless they are kept first.
+    out: Option<Output>,
 }
 
-impl<W: Write> Answers for Printed<'_, W> {
+impl<'p> Printed<'p> {
+    pub(super) fn new(
+        of: &'p Predict,
+        label: &'p dyn Fn(usize) -> String,
+        scores: &'p dyn Fn(&[f32]) -> Vec<f64>,
+        shared: &SharedOut,
+    ) -> Result<Printed<'p>, Failure> {
+        let out = shared.output(of.out.as_deref(), of.force)?;
+        Ok(Printed { of, label, scores, text: Vec::new(), out })
+    }
+
+    /// Completes what was asked, which may have failed for some images.
+    pub(super) fn finish(self, asked: Result<(), Failure>, shared: SharedOut) -> Result<(), Failure> {
+        match asked {
+            Ok(()) | Err(Failure::Reported) => {
+                shared.finish_into(self.of.out.as_deref(), self.of.force, self.out).and(asked)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+impl Answers for Printed<'_> {
     fn answer(&mut self, path: &Path, answer: Result<&[f32], &str>) -> Result<(), Failure> {
         match answer {
             Ok(answer) => self.write_answer(path, answer),
-            Err(error) => write_failure(path, error, self.of.json, &mut self.out),
+            Err(error) => {
+                if !self.of.json {
+                    // What was answered before it is told before it.
+                    self.batch_ends()?;
+                }
+                write_failure(path, error, self.of.json, &mut self.text)
+            }
         }
     }
 
     fn batch_ends(&mut self) -> Result<(), Failure> {
         // Whoever reads along sees each batch when it is done.
-        Ok(self.out.flush()?)
+        if let Some(out) = &mut self.out {
+            out.write_all(&self.text)?;
+            self.text.clear();
+            out.flush()?;
+        }
+        Ok(())
+    }
+
+    fn chunk_ends(&mut self, shared: &mut SharedOut, chunk: &Chunk, failed: usize) -> Result<(), Failure> {
+        shared.put(chunk, &std::mem::take(&mut self.text), failed)
     }
 }
 
@@ -86,9 +129,9 @@ pub(in crate::commands) fn write_failure(
     Ok(())
 }
 
-impl<W: Write> Printed<'_, W> {
+impl Printed<'_> {
     fn write_answer(&mut self, path: &Path, answer: &[f32]) -> Result<(), Failure> {
-        let (of, out) = (self.of, &mut self.out);
+        let (of, out) = (self.of, &mut self.text);
         let path = path.to_string_lossy();
         if of.features {
             if of.json {

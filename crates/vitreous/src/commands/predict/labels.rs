@@ -1,6 +1,5 @@
 //! Classes of images that are only named: a model of images and texts compares each image with what the labels say.
 
-use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
@@ -15,6 +14,7 @@ use super::Predict;
 use super::images::Printed;
 use crate::failure::Failure;
 use crate::image_answers::{Answers, ImageQuestion, ask};
+use crate::shared_out::{Chunk, SharedOut};
 
 /// A file of labels is a list of names.
 const MOST_LABEL_BYTES: u64 = 64 << 20;
@@ -34,6 +34,11 @@ pub(super) struct LabelOptions {
 }
 
 impl LabelOptions {
+    /// The file of labels.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.labels_file.as_deref()
+    }
+
     /// The labels, if there are any.
     fn set(&self) -> Result<Option<LabelSet>, Failure> {
         let templates = self.templates.clone();
@@ -80,7 +85,8 @@ impl Predict {
         let images = self.interventions.apply(model.images)?;
         let model = ImageTextModel { images, ..model };
         model.images.model.notes.iter().for_each(|note| say!("note: {note}"));
-        let device = self.compute.device()?;
+        let mut shared = self.shared_out(&[])?;
+        let device = self.compute.device_of(&shared)?;
         let precision = self.compute.precision();
         let mut runner = model.caption_runner(precision, &device)?;
         let zero_shot = ZeroShot::new(&set, &mut runner)?;
@@ -91,23 +97,25 @@ impl Predict {
                 model.texts.longest
             );
         }
-        let threads = self.compute.threads();
+        let threads = self.compute.threads_of(&shared);
         let question =
             ImageQuestion { output: OutputName::Features, precision, batch: self.batch, threads, device: &device };
         let label = |class: usize| zero_shot.labels[class].clone();
         let scores = |logits: &[f32]| zero_shot.scores(logits);
-        let printed = Printed { of: self, label: &label, scores: &scores, out: BufWriter::new(crate::say::stdout()) };
-        ask(&model.images, &self.paths, &question, &mut Compared { zero_shot: &zero_shot, printed })
+        let printed = Printed::new(self, &label, &scores, &shared)?;
+        let mut compared = Compared { zero_shot: &zero_shot, printed };
+        let asked = ask(&model.images, &self.paths, &question, &mut shared, &mut compared);
+        compared.printed.finish(asked, shared)
     }
 }
 
 /// Turns vectors of images into logits of labels.
-struct Compared<'z, A> {
+struct Compared<'z, 'p> {
     zero_shot: &'z ZeroShot,
-    printed: A,
+    printed: Printed<'p>,
 }
 
-impl<A: Answers> Answers for Compared<'_, A> {
+impl Answers for Compared<'_, '_> {
     fn answer(&mut self, path: &Path, answer: Result<&[f32], &str>) -> Result<(), Failure> {
         let logits = answer.map(|vector| self.zero_shot.logits(vector));
         self.printed.answer(path, logits.as_deref().map_err(|error| *error))
@@ -115,5 +123,9 @@ impl<A: Answers> Answers for Compared<'_, A> {
 
     fn batch_ends(&mut self) -> Result<(), Failure> {
         self.printed.batch_ends()
+    }
+
+    fn chunk_ends(&mut self, shared: &mut SharedOut, chunk: &Chunk, failed: usize) -> Result<(), Failure> {
+        self.printed.chunk_ends(shared, chunk, failed)
     }
 }

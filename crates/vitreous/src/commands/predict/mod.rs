@@ -23,7 +23,8 @@ use super::{parse_count, parse_size};
 use crate::device_options::ComputeOptions;
 use crate::failure::Failure;
 use crate::intervention_options::InterventionOptions;
-use crate::texts::TextFiles;
+use crate::shared_out::{ShareOptions, SharedOut, Task};
+use crate::texts::{TextFiles, read_standard_input};
 
 /// Run a model on images or texts: classes with their scores, entities, answers to questions
 #[derive(Args)]
@@ -35,6 +36,7 @@ Examples:
   vitreous predict MODEL --file reviews.txt --json
   vitreous predict MODEL --question 'Who wrote it?' --context 'It was written by Ada Lovelace.'
   vitreous predict MODEL --file questions.jsonl
+  mpirun -n 8 vitreous predict MODEL photos/ --json --out answers.jsonl
 
 A text model that is given no texts reads them from standard input, one per line. \
 For a question answering model, each line of a file is an object such as {\"question\": \"..\", \"context\": \"..\"}.")]
@@ -69,6 +71,12 @@ pub struct Predict {
     /// Print one JSON object per line: path or text, with top and logits, numbers, entities, or answers; error for a file that cannot be read
     #[arg(long)]
     json: bool,
+    /// Write the answers to a file, which appears when it is complete
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Overwrite the file of --out
+    #[arg(long, requires = "out")]
+    force: bool,
     /// Print the pooled features that the head would see, instead of classes
     #[arg(long)]
     features: bool,
@@ -85,6 +93,8 @@ pub struct Predict {
     compute: ComputeOptions,
     #[command(flatten)]
     interventions: InterventionOptions,
+    #[command(flatten)]
+    share: ShareOptions,
 }
 
 /// How tokens become entities, as on the command line.
@@ -115,6 +125,19 @@ impl From<AggregateName> for Aggregation {
 }
 
 impl Predict {
+    /// Images of PATH are shared out, or texts and questions.
+    fn shared_out(&self, texts: &[String]) -> Result<SharedOut, Failure> {
+        let reads_standard_input = match self.paths.is_empty() {
+            true => self.question.is_none() && read_standard_input(texts, &self.files.files),
+            false => self.paths.iter().any(|path| path == "-"),
+        };
+        let files = self.label_options.file().into_iter().collect();
+        SharedOut::begin(
+            &self.share,
+            &Task { model: &self.model, files, out: self.out.as_deref(), reads_standard_input },
+        )
+    }
+
     pub fn run(self) -> Result<(), Failure> {
         let wants_text = !self.texts.is_empty() || !self.files.files.is_empty() || self.question.is_some();
         if wants_text {

@@ -8,36 +8,55 @@ use vitreous_runtime::text::{Question, TextInput, TextModel, TextRunner, answer_
 
 use super::Predict;
 use crate::failure::Failure;
-use crate::texts::{question_input, take_texts};
+use crate::shared_out::{SharedOut, key_of};
+use crate::texts::{AT_ONCE, question_input, take_texts};
 
 impl Predict {
     /// Answers the question of the arguments, or those of files or standard input; gives their number.
-    pub(super) fn answer_questions(&self, model: &TextModel, runner: &mut TextRunner) -> Result<usize, Failure> {
+    pub(super) fn answer_questions(
+        &self,
+        model: &TextModel,
+        runner: &mut TextRunner,
+        mut shared: SharedOut,
+    ) -> Result<usize, Failure> {
+        let mut out = shared.output(self.out.as_deref(), self.force)?;
+        let at_once = shared.chunk_size(AT_ONCE);
+        let mut count = 0;
+        let mut answer = |asked: &[TextInput]| {
+            let Some(chunk) = shared.next(asked.len(), key_of(asked)) else { return Ok(()) };
+            count += asked.len();
+            shared.answer(&chunk, &mut out, |out| {
+                asked.iter().try_for_each(|asked| self.answer_question(model, runner, asked, out))
+            })
+        };
         if let (Some(question), Some(context)) = (&self.question, &self.context) {
-            let asked = TextInput { text: question.clone(), pair: Some(context.clone()) };
-            return self.answer_question(model, runner, &asked).map(|()| 1);
+            answer(&[TextInput { text: question.clone(), pair: Some(context.clone()) }])?;
+            shared.finish_into(self.out.as_deref(), self.force, out)?;
+            return Ok(count);
         }
         if !self.texts.is_empty() {
             let name = self.model.display();
             let usage = format!("vitreous predict {name} --question Q --context C");
             return Err(Failure::input(anyhow!("{name}: this model answers questions about a text: `{usage}`")));
         }
-        let mut count = 0;
-        take_texts(&[], &self.files.files, question_input, |asked| {
-            count += asked.len();
-            asked.iter().try_for_each(|asked| self.answer_question(model, runner, asked))
-        })?;
+        take_texts(&[], &self.files.files, at_once, question_input, answer)?;
+        shared.finish_into(self.out.as_deref(), self.force, out)?;
         Ok(count)
     }
 
-    fn answer_question(&self, model: &TextModel, runner: &mut TextRunner, asked: &TextInput) -> Result<(), Failure> {
+    fn answer_question(
+        &self,
+        model: &TextModel,
+        runner: &mut TextRunner,
+        asked: &TextInput,
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
         let TextInput { text: question, pair } = asked;
         let context = pair.as_deref().unwrap_or_default();
         if question.trim().is_empty() || context.trim().is_empty() {
             return Err(Failure::input(anyhow!("the question and the context must not be empty")));
         }
         let answers = answer_all(model, runner, &[Question { question, context }], self.top, false)?.concat();
-        let mut out = crate::say::stdout();
         if self.json {
             writeln!(out, "{}", answers_json(question, context, &answers))?;
         } else {

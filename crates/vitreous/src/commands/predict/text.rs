@@ -13,7 +13,8 @@ use vitreous_runtime::text::{EncoderOutput, TextInput, TextModel, TextRunner, en
 
 use super::Predict;
 use crate::failure::Failure;
-use crate::texts::{TextTally, take_texts, text_input};
+use crate::shared_out::key_of;
+use crate::texts::{AT_ONCE, TextTally, take_texts, text_input};
 
 impl Predict {
     pub(super) fn run_on_texts(&self) -> Result<(), Failure> {
@@ -32,11 +33,14 @@ impl Predict {
                 no_head(&name, &signature, "classification head", &[Head::Classes(1), Head::TokenClasses(1)]).into()
             );
         };
-        let device = self.compute.device()?;
+        let texts: &[String] = if self.texts == ["-"] { &[] } else { &self.texts };
+        let mut shared = self.shared_out(texts)?;
+        let device = self.compute.device_of(&shared)?;
         let mut runner = TextRunner::new(&model, EncoderOutput::Logits, self.compute.precision(), &device)?;
         let mut tally = TextTally::new();
         if head == Gives::Span {
-            tally.texts = self.answer_questions(&model, &mut runner)?;
+            let answered = self.answer_questions(&model, &mut runner, shared)?;
+            tally.texts = answered;
             tally.tell(model.longest, runner.computing(), &device);
             return Ok(());
         }
@@ -49,9 +53,10 @@ impl Predict {
                  pipeline does; --json has it as it is, too, in `logits`"
             );
         }
-        let mut out = crate::say::stdout();
-        let texts: &[String] = if self.texts == ["-"] { &[] } else { &self.texts };
-        take_texts(texts, &self.files.files, text_input, |inputs| {
+        let mut out = shared.output(self.out.as_deref(), self.force)?;
+        let at_once = shared.chunk_size(AT_ONCE);
+        take_texts(texts, &self.files.files, at_once, text_input, |inputs| {
+            let Some(chunk) = shared.next(inputs.len(), key_of(inputs)) else { return Ok(()) };
             let inputs: Vec<TextInput> = match &self.pair {
                 Some(pair) => inputs.iter().map(|i| TextInput { pair: Some(pair.clone()), ..i.clone() }).collect(),
                 None => inputs.to_vec(),
@@ -64,14 +69,16 @@ impl Predict {
             })?;
             tally.texts += inputs.len();
             tally.truncated += encoded.iter().filter(|text| text.truncated).count();
-            for ((input, encoding), logits) in inputs.iter().zip(&encoded).zip(&logits) {
-                self.write_text(&model, head, input, encoding, logits, &mut out)?;
-            }
-            // Whoever reads along sees them when they are there.
-            Ok(out.flush()?)
+            shared.answer(&chunk, &mut out, |out| {
+                for ((input, encoding), logits) in inputs.iter().zip(&encoded).zip(&logits) {
+                    self.write_text(&model, head, input, encoding, logits, out)?;
+                }
+                // Whoever reads along sees them when they are there.
+                Ok(out.flush()?)
+            })
         })?;
         tally.tell(model.longest, runner.computing(), &device);
-        Ok(())
+        shared.finish_into(self.out.as_deref(), self.force, out)
     }
 
     fn write_text(
@@ -81,7 +88,7 @@ impl Predict {
         input: &TextInput,
         encoding: &Encoding,
         logits: &[f32],
-        out: &mut impl Write,
+        out: &mut dyn Write,
     ) -> Result<(), Failure> {
         if self.json {
             let aggregation = self.aggregate.into();

@@ -4,10 +4,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use vitreous_data::text::Encoding;
-use vitreous_explain::encoder::{Attributions, Target};
-use vitreous_pages::explain_encoder::{NamedFillings, ScoredClass, TextPage, TextPrediction, TokenRelevance};
-
-use super::super::language::json::attribution;
+use vitreous_pages::explain_encoder::json::relevance;
+use vitreous_pages::explain_encoder::{NamedFillings, ScoredClass, TextPage, TextPrediction};
 
 /// The object that `--json` prints; see the guide for its fields.
 pub fn object(page: &TextPage, logits: &[f32], encoding: &Encoding, file: &Path) -> Value {
@@ -82,29 +80,6 @@ fn add_prediction(object: &mut Value, page: &TextPage, logits: &[f32]) {
             }
         }
     }
-}
-
-fn relevance(relevance: &TokenRelevance) -> Value {
-    let target = match &relevance.target {
-        Target::Output(output) => json!({"output": output}),
-        Target::OfToken { token, output } => json!({"token": token, "output": output}),
-        Target::Span { start, end } => json!({"start": start, "end": end}),
-        Target::HalfSquaredLength => json!("vector"),
-        Target::Similarity(_) => json!("similarity"),
-    };
-    let integrated = |of: &Attributions| {
-        json!({
-            "tokens": of.tokens, "value": of.value, "baseline": of.baseline, "sum": of.sum(), "error": of.error(), "steps": of.steps,
-        })
-    };
-    json!({
-        "target": target,
-        "name": relevance.name,
-        "array": relevance.key,
-        "gradient_attention": relevance.gradient_attention,
-        "integrated_gradients": relevance.integrated.as_ref().map(integrated),
-        "attribution": relevance.parts.as_ref().map(attribution),
-    })
 }
 
 fn fillings(layer: &NamedFillings) -> Value {

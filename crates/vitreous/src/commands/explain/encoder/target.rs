@@ -73,7 +73,7 @@ pub fn relevance(
         Ok(targets) => targets,
         Err(note) => return Ok((Vec::new(), Some(note))),
     };
-    let baseline = baseline(setting.model, text);
+    let baseline = setting.model.baseline(&text.encoding, &text.masked);
     let note = baseline.is_none().then(|| {
         "Integrated gradients are left out: the tokenizer has no padding token that the model knows, from which they would begin.".to_string()
     });
@@ -108,14 +108,6 @@ fn parts(setting: &Setting, text: &ReadText, target: &Target) -> Result<Option<A
         Err(ExplainError::NotAttributable { .. }) => Ok(None),
         Err(error) => Err(failure(error)),
     }
-}
-
-/// The text that says nothing: padding in place of all tokens but those that the tokenizer added, and masks.
-fn baseline(model: &TextModel, text: &ReadText) -> Option<Vec<u32>> {
-    let padding = model.tokenizer.special().padding.filter(|&id| (id as usize) < model.input.vocabulary)?;
-    let stays = |at: usize| text.encoding.special[at] || text.masked.contains(&at);
-    let ids = text.encoding.ids.iter().enumerate();
-    Some(ids.map(|(at, &id)| if stays(at) { id } else { padding }).collect())
 }
 
 /// The numbers; or, as an error, a sentence that says why there is none.

@@ -1,0 +1,336 @@
+//! This process among the others: a thread that does all communication, and what is known of all ranks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::peers::{Neighbours, Process};
+use super::{Collective, Launch, Launcher, gather_all, mpi};
+use crate::error::{Error, Result};
+
+/// How often the others are looked at while there is nothing to do.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long a thread waits, for what will not come, to be ended with the whole run.
+const LAST_WAIT: Duration = Duration::from_secs(20);
+
+/// Something that the thread does with the others.
+type Job = Box<dyn FnOnce(&mut dyn Collective) -> Result<()> + Send>;
+
+/// Told of a fault before all processes are ended: the sentence for the user.
+pub type OnFault = Box<dyn Fn(&str) + Send>;
+
+/// What the thread is asked to do.
+enum Order {
+    Do(Job),
+    Abort(i32),
+    Finish(Sender<Result<()>>),
+}
+
+/// This process among the others.
+pub struct World {
+    rank: usize,
+    local_rank: usize,
+    local_size: usize,
+    hosts: Vec<String>,
+    name: String,
+    orders: Sender<Order>,
+    /// Nanoseconds that others were waited for.
+    waited: AtomicU64,
+}
+
+/// A result that is on its way.
+#[must_use]
+pub struct Pending<T>(Receiver<T>);
+
+impl World {
+    /// Joins the processes that a launcher has started with this one. Where one of them is lost later, or a message cannot be
+    /// delivered, `on_fault` gets the sentence that says so, and then all processes are ended.
+    pub fn join(launch: &Launch, on_fault: OnFault) -> Result<World> {
+        let launcher = launch.launcher.clone();
+        let world = World::with(move || open(&launcher), on_fault)?;
+        if world.size() != launch.size {
+            return Err(Error::Machine(format!(
+                "the launcher says that there are {} processes, but {} finds {}: they are not of the same MPI (`vitreous doctor` says what \
+                 was found)",
+                launch.size,
+                world.name,
+                world.size()
+            )));
+        }
+        Ok(world)
+    }
+
+    /// The same over anything that carries messages; it is opened by the thread that uses it.
+    pub fn with(
+        open: impl FnOnce() -> Result<Box<dyn Collective>> + Send + 'static,
+        on_fault: OnFault,
+    ) -> Result<World> {
+        let (orders, inbox) = channel();
+        let (ready, opened) = sync_channel(1);
+        let communicate = move || {
+            let mut link = match open() {
+                Ok(link) => link,
+                Err(error) => return drop(ready.send(Err(error))),
+            };
+            let known = processes(link.as_mut()).map(|all| (link.rank(), link.name(), all));
+            let rank = link.rank();
+            let Ok((_, _, all)) = &known else { return drop(ready.send(known)) };
+            let (hosts, neighbours) = (all.iter().map(|p| p.host.clone()).collect(), Neighbours::of(all, rank));
+            drop(ready.send(known));
+            Communicator { link, inbox, neighbours, hosts, on_fault }.run();
+        };
+        let started = thread::Builder::new().name("communication".to_string()).spawn(communicate);
+        started.map_err(|error| Error::Machine(format!("the system refuses a thread: {error}")))?;
+        let gone = |_| Error::Machine("communication with the other processes could not begin".to_string());
+        let (rank, name, all) = opened.recv().map_err(gone)??;
+        let on_this = |process: &&Process| process.host == all[rank].host;
+        Ok(World {
+            rank,
+            local_rank: all[..rank].iter().filter(on_this).count(),
+            local_size: all.iter().filter(on_this).count(),
+            hosts: all.iter().map(|process| process.host.clone()).collect(),
+            name,
+            orders,
+            waited: AtomicU64::new(0),
+        })
+    }
+
+    /// The number of this process, from 0.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// How many there are.
+    pub fn size(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// Its number among those on its machine.
+    pub fn local_rank(&self) -> usize {
+        self.local_rank
+    }
+
+    /// How many there are on its machine.
+    pub fn local_size(&self) -> usize {
+        self.local_size
+    }
+
+    /// The machine of each rank.
+    pub fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
+    /// The library that carries messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The rank, and where it runs: "rank 3 (host b)".
+    pub fn name_of(&self, rank: usize) -> String {
+        name_of(&self.hosts, rank)
+    }
+
+    /// Has something done with the others while this thread goes on. All ranks ask for the same, in the same order.
+    pub fn start<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut dyn Collective) -> Result<T> + Send + 'static,
+    ) -> Pending<T> {
+        let (give, take) = sync_channel(1);
+        let job = move |link: &mut dyn Collective| {
+            let result = work(link)?;
+            drop(give.send(result));
+            Ok(())
+        };
+        // Where the thread has ended, whoever waits for the result is told.
+        drop(self.orders.send(Order::Do(Box::new(job))));
+        Pending(take)
+    }
+
+    /// Waits for something that was started.
+    pub fn wait<T>(&self, pending: Pending<T>) -> Result<T> {
+        if let Ok(ready) = pending.0.try_recv() {
+            return Ok(ready);
+        }
+        let before = Instant::now();
+        let result = pending.0.recv();
+        self.waited.fetch_add(before.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        result.map_err(|_| {
+            // The thread says what happened, and ends the process.
+            thread::sleep(LAST_WAIT);
+            Error::Machine("communication with the other processes has ended".to_string())
+        })
+    }
+
+    /// Starts something and waits for it.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut dyn Collective) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.wait(self.start(work))
+    }
+
+    /// What every rank says, by rank.
+    pub fn gather(&self, own: Vec<u8>) -> Result<Vec<Vec<u8>>> {
+        self.ask(move |link| gather_all(link, &own))
+    }
+
+    /// Waits for all ranks to come here.
+    pub fn barrier(&self) -> Result<()> {
+        self.gather(Vec::new()).map(|_| ())
+    }
+
+    /// The bytes of rank 0, on all ranks; the others' may be empty.
+    pub fn from_first(&self, own: Vec<u8>) -> Result<Vec<u8>> {
+        let is_first = self.rank == 0;
+        self.ask(move |link| {
+            let mut length = (own.len() as u64).to_le_bytes();
+            super::broadcast(link, 0, &mut length)?;
+            let mut bytes = if is_first { own } else { vec![0; u64::from_le_bytes(length) as usize] };
+            super::broadcast(link, 0, &mut bytes)?;
+            Ok(bytes)
+        })
+    }
+
+    /// How long others were waited for, since this was asked before.
+    pub fn take_waited(&self) -> Duration {
+        Duration::from_nanos(self.waited.swap(0, Ordering::Relaxed))
+    }
+
+    /// Ends all processes. Returns only if that fails.
+    pub fn abort(&self, code: i32) {
+        drop(self.orders.send(Order::Abort(code)));
+        thread::sleep(LAST_WAIT);
+    }
+
+    /// Waits for all ranks to come here, and ends communication. Nothing may be asked afterwards.
+    pub fn finish(&self) -> Result<()> {
+        let (give, take) = channel();
+        drop(self.orders.send(Order::Finish(give)));
+        take.recv().unwrap_or(Ok(()))
+    }
+}
+
+fn open(launcher: &Launcher) -> Result<Box<dyn Collective>> {
+    match launcher {
+        Launcher::OpenMpi | Launcher::Pmi | Launcher::Pmix => mpi::open(launcher),
+        Launcher::Rendezvous { .. } => Err(Error::Machine(
+            "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are for GPUs, which find each other with NCCL; start processes on CPUs with \
+             `mpirun -n N vitreous ..` or `srun --mpi=pmix vitreous ..`, or unset RANK and WORLD_SIZE"
+                .to_string(),
+        )),
+    }
+}
+
+/// The processes of all ranks.
+fn processes(link: &mut dyn Collective) -> Result<Vec<Process>> {
+    let own = Process::this(link.host());
+    let lines = gather_all(link, own.to_line().as_bytes())?;
+    let read = |line: &Vec<u8>| std::str::from_utf8(line).ok().and_then(Process::of_line);
+    let all: Option<Vec<Process>> = lines.iter().map(read).collect();
+    all.ok_or_else(|| Error::Machine("the ranks are of different versions of this program".to_string()))
+}
+
+fn name_of(hosts: &[String], rank: usize) -> String {
+    match hosts.get(rank) {
+        Some(host) => format!("rank {rank} (host {host})"),
+        None => format!("rank {rank}"),
+    }
+}
+
+/// What the thread has.
+struct Communicator {
+    link: Box<dyn Collective>,
+    inbox: Receiver<Order>,
+    neighbours: Neighbours,
+    hosts: Vec<String>,
+    on_fault: OnFault,
+}
+
+impl Communicator {
+    fn run(mut self) {
+        if let Err(error) = self.work() {
+            let sentence = match &error {
+                Error::Lost { rank, what } => format!("{} {what}", name_of(&self.hosts, *rank)),
+                other => format!("{}: {other}", name_of(&self.hosts, self.link.rank())),
+            };
+            (self.on_fault)(&sentence);
+            self.link.abort(1);
+        }
+    }
+
+    fn work(&mut self) -> Result<()> {
+        loop {
+            match self.inbox.recv_timeout(PAUSE) {
+                Ok(Order::Do(job)) => {
+                    let mut watched = Watched { link: self.link.as_mut(), neighbours: &mut self.neighbours };
+                    job(&mut watched)?;
+                }
+                Ok(Order::Abort(code)) => {
+                    self.link.abort(code);
+                    return Ok(());
+                }
+                Ok(Order::Finish(done)) => {
+                    drop(done.send(self.link.finish()));
+                    return Ok(());
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    self.neighbours.look()?;
+                    self.link.watch()?;
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+        }
+    }
+}
+
+/// A link whose neighbours are looked at while it waits.
+struct Watched<'w> {
+    link: &'w mut dyn Collective,
+    neighbours: &'w mut Neighbours,
+}
+
+impl Collective for Watched<'_> {
+    fn rank(&self) -> usize {
+        self.link.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.link.size()
+    }
+
+    fn name(&self) -> String {
+        self.link.name()
+    }
+
+    fn host(&self) -> String {
+        self.link.host()
+    }
+
+    fn exchange_while(
+        &mut self,
+        sends: &[(usize, &[u8])],
+        receives: &mut [(usize, &mut [u8])],
+        idle: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        self.link.watch()?;
+        let Watched { link, neighbours } = self;
+        link.exchange_while(sends, receives, &mut || {
+            neighbours.look()?;
+            idle()
+        })
+    }
+
+    fn watch(&mut self) -> Result<()> {
+        self.neighbours.look()?;
+        self.link.watch()
+    }
+
+    fn abort(&mut self, code: i32) {
+        self.link.abort(code);
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.link.finish()
+    }
+}

@@ -1,0 +1,113 @@
+// What each layer thinks: the answer that the model would give if it stopped there.
+
+import { lines } from "./chart.js";
+import { h, slider } from "./dom.js";
+import { readable } from "./tokens.js";
+import { CATEGORIES } from "./views/colours.js";
+import { percent } from "./views/numbers.js";
+
+export const id = "lens";
+export const title = { en: "Layers", zh: "逐层" };
+export const needs = "input";
+
+const TOP = 5;
+const MOST_SERIES = 5;
+
+let page = null;
+
+export function mount(place, app) {
+  page = new Lens(place, app);
+  return page.draw();
+}
+
+export function unmount() { page = null; }
+
+export function update(change) {
+  if (["input", "edits", "other-input", "token"].some((name) => change.has(name))) page?.draw(change);
+}
+
+class Lens {
+  constructor(place, app) {
+    Object.assign(this, { app, place, at: null });
+    this.chart = h("div", { class: "chart" });
+    this.table = h("div", {});
+    this.grid = h("div", {});
+    this.layer = slider(app.t("layer"), { min: 0, max: 1, step: 1, value: 0, format: (at) => this.placeName(at) }, (at) => this.#show(at));
+    this.says = h("p", { class: "says", "aria-live": "polite" });
+    place.append(h("div", { class: "head" }, h("h2", {}, app.t("lens-title")), h("p", { class: "lede" }, app.t(this.isText ? "lens-lede-text" : "lens-lede-picture"))),
+      h("div", { class: "lens-desk" }, h("div", {}, h("h3", {}, app.t("lens-one")), this.chart, this.layer, this.says, this.table), this.grid));
+  }
+
+  get isText() { return this.app.model.takes !== "image"; }
+
+  placeName(at) {
+    const layer = this.places?.[at]?.layer;
+    return layer === null || layer === undefined ? this.app.t("before-first") : this.app.t("after-layer", { layer });
+  }
+
+  async draw(change) {
+    const { app } = this;
+    const [one, all] = await Promise.all([
+      app.look({ lens: { token: app.token, top: TOP } }, { slot: "lens" }),
+      this.isText && !(change?.size === 1 && change.has("token")) ? app.look({ lens: { token: "all", top: 1 } }, { slot: "lens-all" }) : null,
+    ]);
+    if (page !== this || !one?.lens) return;
+    this.places = one.lens.map((place) => ({ ...place, top: place.top ?? place.tokens?.[0]?.top ?? [] }));
+    this.layer.input.max = this.places.length - 1;
+    this.at = Math.min(this.at ?? this.places.length - 1, this.places.length - 1);
+    this.#drawChart();
+    this.#show(this.at);
+    if (all?.lens) this.#drawGrid(all.lens);
+    else if (this.isText) this.#mark();
+  }
+
+  // The most probable of the last layer and of those before, as lines over the layers.
+  #drawChart() {
+    const { app, places } = this;
+    const best = new Map();
+    for (const { top } of places) for (const { index, label, score } of top) if (!best.has(index) || best.get(index).score < score) best.set(index, { index, label, score });
+    for (const { index, label } of places.at(-1).top) best.set(index, { index, label, score: 2 });
+    const chosen = [...best.values()].sort((a, b) => b.score - a.score).slice(0, MOST_SERIES);
+    const series = chosen.map(({ index, label }, at) => ({ name: readable(label ?? String(index)), colour: CATEGORIES[at % CATEGORIES.length], values: places.map(({ top }) => top.find((one) => one.index === index)?.score ?? 0) }));
+    const step = Math.max(1, Math.ceil(places.length / 10));
+    const xTicks = places.flatMap(({ layer }, at) => (at % step === 0 || at === places.length - 1 ? [[at, layer === null ? "·" : String(layer)]] : []));
+    this.chart.replaceChildren(
+      lines({ series, low: 0, high: 1, ticks: [[0, "0"], [0.5, "50 %"], [1, "100 %"]], xTicks, label: app.t("lens-chart"), mark: this.at }),
+      h("ul", { class: "keys" }, series.map(({ name, colour, values }) => h("li", {}, h("i", { style: { background: colour } }), h("span", {}, name), h("span", { class: "number" }, percent(values.at(-1)))))));
+  }
+
+  #show(at) {
+    const { app, places } = this;
+    this.at = at;
+    this.layer.show(at);
+    const last = places.at(-1).top[0]?.index;
+    const first = places.findIndex((_, from) => places.slice(from).every(({ top }) => top[0]?.index === last));
+    this.says.textContent = app.t("lens-says", { label: readable(places.at(-1).top[0]?.label ?? ""), place: this.placeName(first) });
+    const rows = [...places.keys()].reverse().map((one) => h("tr", { class: one === at ? "lit" : null }, h("th", { scope: "row" }, this.placeName(one)),
+      places[one].top.slice(0, TOP).map(({ label, index, score }) => h("td", { class: index === last ? "same" : null, style: { "--share": score.toFixed(3) } }, h("bdi", {}, readable(label ?? String(index))), " ", h("span", { class: "number" }, percent(score))))));
+    this.table.replaceChildren(h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": app.t("lens-table") }, h("table", { class: "lens-table" }, h("tbody", {}, rows))));
+    const mark = this.chart.querySelector(".mark");
+    if (mark) {
+      const x = 46 + (at / Math.max(1, places.length - 1)) * (640 - 60);
+      mark.setAttribute("x1", x);
+      mark.setAttribute("x2", x);
+    }
+  }
+
+  // Every token in every layer: the most probable next one, darker where it is surer.
+  #drawGrid(places) {
+    const { app } = this;
+    const tokens = app.input.tokens ?? [];
+    const cellOf = (top, token) => h("td", { style: { "--share": (top?.score ?? 0).toFixed(3) }, title: top ? `${readable(top.label)} ${percent(top.score)}` : "", dataset: { token }, onclick: () => app.set({ token }, { replace: true }) }, h("bdi", {}, readable(top?.label ?? "")));
+    const rows = [...places.keys()].reverse().map((at) => h("tr", {}, h("th", { scope: "row" }, places[at].layer === null ? "·" : String(places[at].layer)), (places[at].tokens ?? []).map((top, token) => cellOf((top?.top ?? top)?.[0], token))));
+    this.grid.replaceChildren(h("h3", {}, app.t("lens-all")), h("p", { class: "hint" }, app.t("lens-all-hint")),
+      h("div", { class: "scroll lens-all", tabindex: 0, role: "region", "aria-label": app.t("lens-all") }, h("table", { class: "lens-grid" },
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, app.t("layer")), tokens.map(({ text }, token) => h("th", { scope: "col" }, h("button", { type: "button", class: "quiet", dataset: { token }, onclick: () => app.set({ token }, { replace: true }) }, readable(text)))))),
+        h("tbody", {}, rows))));
+    this.#mark();
+  }
+
+  #mark() {
+    for (const cell of this.grid.querySelectorAll("[data-token]")) cell.classList.toggle("lit", Number(cell.dataset.token) === this.app.token);
+  }
+}

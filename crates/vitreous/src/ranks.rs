@@ -1,0 +1,80 @@
+//! Commands that a launcher (`mpirun`, `srun`) has started several times: each process finds the others, and all end together.
+
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use vitreous_engine::collective::{Launch, World};
+use vitreous_train::Ranks;
+
+use crate::failure::Failure;
+use crate::say::be_quiet;
+
+/// How long the others wait for rank 0 to fail, too.
+const FIRST_HAS_TIME: Duration = Duration::from_secs(1);
+
+/// The others, once this process has joined them.
+static WORLD: OnceLock<Arc<World>> = OnceLock::new();
+
+/// Finds the processes that were started with this one. Without a launcher there are none, and nothing is loaded. Only rank 0 prints from
+/// now on, but for errors.
+pub fn join() -> Result<Ranks, Failure> {
+    let Some(launch) = Launch::from_environment().map_err(Failure::input)? else { return Ok(Ranks::default()) };
+    let fault = |sentence: &str| {
+        complain!("error: {sentence}. All ranks end here; what was saved is whole, and --resume goes on from there");
+    };
+    let world = World::join(&launch, Box::new(fault)).map_err(Failure::work)?;
+    if world.rank() > 0 {
+        be_quiet();
+    }
+    Ok(Ranks::of(WORLD.get_or_init(|| Arc::new(world)).clone()))
+}
+
+/// Threads for this process, where `available` were not asked for otherwise: the ranks of a machine share its cores, unless their
+/// launcher has bound each to its own.
+pub fn threads(ranks: &Ranks) -> usize {
+    let available = vitreous_runtime::threads();
+    match ranks.world() {
+        Some(world) => Launch::threads(world.local_size(), available, cores()),
+        None => available,
+    }
+}
+
+/// The cores of this machine, whether or not this process may use them.
+pub fn cores() -> usize {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    text.lines().filter(|line| line.starts_with("processor")).count()
+}
+
+/// Ends a command. One that has failed ends the other ranks, too: they would wait for it in vain.
+pub fn leave(result: Result<(), Failure>) -> ExitCode {
+    let Some(world) = WORLD.get() else {
+        return match result {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => failure.report(),
+        };
+    };
+    match result {
+        Ok(()) | Err(Failure::OutputClosed | Failure::Interrupted) => {
+            let code = result.map_or_else(Failure::report, |()| ExitCode::SUCCESS);
+            // All are here before any ends: a launcher takes the first end that is no success for a failure of all.
+            match world.finish() {
+                Ok(()) => code,
+                Err(error) => Failure::work(error).report(),
+            }
+        }
+        Err(failure) => {
+            if world.rank() > 0 {
+                // What all ranks fail with, rank 0 says, and ends them.
+                std::thread::sleep(FIRST_HAS_TIME);
+            }
+            let number = i32::from(failure.exit_number());
+            let code = match world.rank() {
+                0 => failure.report(),
+                rank => failure.report_of(&world.name_of(rank)),
+            };
+            world.abort(number);
+            code
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Training by several processes: the same bytes as one process, whatever MPI carries the messages; and what happens when one of them
+//! is killed or hangs.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::ranks::{Launcher, launchers, processes, run, start};
+use common::training::{TINY, assert_same_results, checkpoints, metrics, saved_step};
+use common::vitreous;
+
+/// A model and data that train in a second, with everything random switched on.
+fn tiny<'w>(more: &[&'w str]) -> Vec<&'w str> {
+    let common = ["train", "small", "output.checkpoint_steps=4", "train.batch=500", "optimizer.clip=0.5"];
+    [&common[..], &TINY[..6], &TINY[7..10], more, &["--device", "cpu"]].concat()
+}
+
+fn text_of(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// Trains with one process that accumulates, and with ranks that do not: both leave the same bytes.
+fn assert_same_as_one(launcher: Launcher, ranks: usize, words: &[&str], accumulate: usize) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (one, many) = (directory.path().join("one"), directory.path().join("many"));
+    let all = format!("train.accumulate={}", ranks * accumulate);
+    vitreous(&[words, &["--out", text_of(&one), &all]].concat()).succeeded();
+    let own = format!("train.accumulate={accumulate}");
+    let outcome = run(launcher, ranks, &[words, &["--out", text_of(&many), &own]].concat()).succeeded();
+    let told = format!("ranks   {ranks} on 1 host (");
+    assert_eq!(outcome.stderr.matches(&told).count(), 1, "{}", outcome.stderr);
+    assert_eq!(outcome.stdout.matches("Validation: ").count(), 1, "{}", outcome.stdout);
+    assert_same_results(&one, &many);
+    assert!(metrics(&many).iter().any(|line| line["rank_wait"].as_f64().is_some()), "nobody waited");
+}
+
+#[test]
+fn ranks_learn_images_to_the_bytes_of_one_process() {
+    for launcher in launchers() {
+        assert_same_as_one(launcher, 2, &tiny(&[]), 1);
+        // The last update of an epoch has fewer batches than ranks.
+        assert_same_as_one(launcher, 3, &tiny(&["train.precision=bf16"]), 1);
+    }
+    if let Some(&launcher) = launchers().last() {
+        assert_same_as_one(launcher, 2, &tiny(&["optimizer.name=lamb"]), 3);
+        assert_same_as_one(launcher, 4, &tiny(&["optimizer.name=muon", "loss.label_smoothing=0.1"]), 1);
+    }
+}
+
+fn prose(directory: &Path) -> String {
+    let line = |index: usize| format!("the cat number {} sat on the mat and looked at {index} dogs\n", index % 10);
+    let path = directory.join("prose.txt");
+    std::fs::write(&path, (0..300).map(line).collect::<String>()).expect("written");
+    text_of(&path).to_string()
+}
+
+const GPT: [&str; 12] = [
+    "train",
+    "characters",
+    "model.dim=32",
+    "model.heads=4",
+    "model.depth=2",
+    "model.mlp_dim=64",
+    "text.max_tokens=48",
+    "train.batch=8",
+    "train.epochs=2",
+    "optimizer.lr=0.005",
+    "--device",
+    "cpu",
+];
+
+#[test]
+fn ranks_learn_text_to_the_bytes_of_one_process() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = prose(directory.path());
+    let words = [&GPT[..], &["--data", &data, "model.dropout=0.1"]].concat();
+    for launcher in launchers() {
+        assert_same_as_one(launcher, 3, &words, 1);
+    }
+    if let Some(&launcher) = launchers().last() {
+        assert_same_as_one(launcher, 2, &[&words[..], &["train.precision=bf16"]].concat(), 2);
+    }
+}
+
+#[test]
+fn moments_that_are_shared_out_are_those_of_one_process() {
+    for launcher in launchers() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (one, many) = (directory.path().join("one"), directory.path().join("many"));
+        vitreous(&tiny(&["--out", text_of(&one), "train.accumulate=4"])).succeeded();
+        // Many small buckets, on their way at the same time.
+        let words = tiny(&["--out", text_of(&many), "train.shard=optimizer", "train.bucket=0.01"]);
+        let child = start(launcher, 4, &words);
+        wait_for_step(&many, 4);
+        signal(processes(child.id())[0], "-TERM");
+        assert!(!child.wait_with_output().expect("ends").status.success());
+        // Its checkpoint is that of any number of ranks.
+        run(launcher, 3, &["train", "--resume", text_of(&many), "--device", "cpu"]).succeeded();
+        assert_same_results(&one, &many);
+    }
+    if let Some(&launcher) = launchers().last() {
+        let words = tiny(&["train.shard=optimizer", "optimizer.name=lamb"]);
+        let refused = run(launcher, 2, &words);
+        assert!(refused.code != 0 && refused.stderr.contains("use train.shard=none"), "{}", refused.stderr);
+    }
+}
+
+#[test]
+fn gradients_that_travel_as_bf16_are_the_same_on_every_repetition() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut runs = Vec::new();
+    for launcher in launchers() {
+        let out = directory.path().join(launcher.0);
+        run(launcher, 2, &tiny(&["--out", text_of(&out), "train.wire=bf16"])).succeeded();
+        runs.push(out);
+    }
+    let [first, .., last] = &runs[..] else { return };
+    assert_same_results(first, last);
+    // They are rounded, which shows.
+    let exact = directory.path().join("exact");
+    vitreous(&tiny(&["--out", text_of(&exact), "train.accumulate=2"])).succeeded();
+    assert!(checkpoints(&exact) != checkpoints(first), "nothing was rounded");
+}
+
+/// Waits until a checkpoint of this step or a later one is there.
+fn wait_for_step(directory: &Path, step: u64) {
+    let began = Instant::now();
+    while saved_step(directory) < step {
+        assert!(began.elapsed() < Duration::from_secs(120), "no checkpoint of step {step}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn signal(process: u32, name: &str) {
+    let sent = std::process::Command::new("kill").args([name, &process.to_string()]).status();
+    assert!(sent.expect("kill").success(), "{process} is gone");
+}
+
+#[test]
+fn a_killed_run_goes_on_with_other_numbers_of_ranks_to_the_same_bytes() {
+    let Some(&launcher) = launchers().last() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let (whole, cut) = (directory.path().join("whole"), directory.path().join("cut"));
+    let words = tiny(&["output.checkpoint_steps=1"]);
+    vitreous(&[&words[..], &["--out", text_of(&whole), "train.accumulate=4"]].concat()).succeeded();
+    let mut child = start(launcher, 4, &[&words[..], &["--out", text_of(&cut)]].concat());
+    for (step, victim, ranks) in [(1, 3, 2), (3, 0, 3), (5, 1, 4)] {
+        wait_for_step(&cut, step);
+        // The moment within a step is chance.
+        std::thread::sleep(Duration::from_micros(700 * step % 5000));
+        let all = processes(child.id());
+        if let Some(&process) = all.get(victim % all.len().max(1)) {
+            signal(process, "-KILL");
+        }
+        let ended = child.wait_with_output().expect("ends");
+        assert!(!ended.status.success(), "step {step}");
+        child = start(launcher, ranks, &["train", "--resume", text_of(&cut), "--device", "cpu"]);
+    }
+    let ended = child.wait_with_output().expect("ends");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_same_results(&whole, &cut);
+}
+
+#[test]
+fn a_rank_that_is_asked_to_end_saves_on_all() {
+    for launcher in launchers() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let run_directory = directory.path().join("run");
+        let words = tiny(&["output.checkpoint_steps=2", "train.epochs=200"]);
+        let child = start(launcher, 2, &[&words[..], &["--out", text_of(&run_directory)]].concat());
+        wait_for_step(&run_directory, 2);
+        let all = processes(child.id());
+        assert_eq!(all.len(), 2, "{all:?}");
+        signal(all[1], "-TERM");
+        let ended = child.wait_with_output().expect("ends");
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(!ended.status.success() && said.contains("stopped after step"), "{}: {said}", launcher.0);
+        assert!(said.contains(&format!("stopped after step {}, saved", saved_step(&run_directory))), "{said}");
+    }
+}
+
+#[test]
+fn a_rank_that_hangs_ends_the_run_with_its_name() {
+    let Some(&launcher) = launchers().first() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let run_directory = directory.path().join("run");
+    let words = tiny(&["output.checkpoint_steps=2", "train.epochs=200"]);
+    let child = start(launcher, 2, &[&words[..], &["--out", text_of(&run_directory)]].concat());
+    wait_for_step(&run_directory, 2);
+    let all = processes(child.id());
+    signal(all[1], "-STOP");
+    let ended = child.wait_with_output().expect("ends");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(!ended.status.success() && said.contains("has given no sign of life"), "{said}");
+    assert!(said.contains("rank 1 (host ") || said.contains("rank 0 (host "), "{said}");
+    // What was saved is whole.
+    let outcome = vitreous(&["train", "--resume", text_of(&run_directory), "train.epochs=1"]);
+    assert!(outcome.code != 0, "a run takes no other settings");
+    assert!(saved_step(&run_directory) >= 2);
+}
+
+#[test]
+fn ranks_that_differ_are_refused_before_the_first_step() {
+    let Some(&launcher) = launchers().last() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let run_directory = directory.path().join("run");
+    // Each rank has its own command line.
+    let words = tiny(&["--out", text_of(&run_directory)]);
+    let other = [&words[..], &["optimizer.lr=0.1"]].concat();
+    let program = env!("CARGO_BIN_EXE_vitreous");
+    let mut command = std::process::Command::new(launcher.0);
+    command.args(launcher.1).args(["-n", "1", program]).args(&words).args([":", "-n", "1", program]).args(&other);
+    let ended = command.output().expect("mpirun starts");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(!ended.status.success(), "{said}");
+    for part in ["was started with something else than rank 0", "`optimizer.lr` is 0.1, and 0.002 on rank 0"] {
+        assert!(said.contains(part), "{said}");
+    }
+    assert!(!run_directory.exists(), "a run was begun");
+}
+
+#[test]
+fn variables_of_torchrun_without_gpus_are_refused_with_advice() {
+    let variables = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "29500")];
+    let variables = variables.map(|(name, value)| (name, Path::new(value)));
+    let outcome = common::vitreous_within(&tiny(&[]), &variables);
+    outcome.failed(1, &["mpirun -n N vitreous"]);
+}
