@@ -142,4 +142,5 @@ def main():
         torch.compiler.reset()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -65,6 +65,27 @@ fn text_says_what_was_measured() {
 }
 
 #[test]
+fn encoder_decoders_are_trained_and_write() {
+    let tiny = ["--batch", "2", "--tokens", "5"];
+    let trained = bench(&[&["transformer_tiny", "--mode", "train"], &tiny[..]].concat());
+    assert!(number(&trained["pairs_per_second"]) > 0.0, "{trained}");
+    for (model, has_audio) in [("transformer_tiny", false), ("whisper_tiny_en", true)] {
+        let written = bench(&[&[model, "--mode", "generate", "--prompt", "3"], &tiny[..]].concat());
+        let seconds = number(&written["median_ms"]) / 1e3;
+        assert!((number(&written["sequences_per_second"]) * seconds / 2.0 - 1.0).abs() < 1e-9, "{written}");
+        assert!((number(&written["generated_tokens_per_second"]) * seconds / 10.0 - 1.0).abs() < 1e-9, "{written}");
+        let real_time = &written["times_real_time"];
+        match has_audio {
+            true => assert!((number(real_time) * seconds / 60.0 - 1.0).abs() < 1e-9, "{written}"),
+            false => assert!(real_time.is_null(), "{written}"),
+        }
+    }
+    let long =
+        ["bench", "whisper_tiny_en", "--mode", "generate", "--prompt", "4", "--tokens", "448", "--device", "cpu"];
+    vitreous(&long).failed(2, &["more than this model reads", "448", "--tokens"]);
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     vitreous(&["bench", "vit_bas_patch16_224"]).failed(2, &["did you mean `vit_base_patch16_224`"]);
     vitreous(&["bench", "tiny_vit", "--mode", "fly"]).failed(2, &["train", "infer"]);

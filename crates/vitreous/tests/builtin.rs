@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::training::pictures;
 use common::{fixtures, vitreous};
 use serde_json::Value;
 
@@ -45,18 +46,10 @@ fn every_command_takes_its_name() {
     vitreous(&["explain", MODEL, &picture(), "--out", &path("explained")]).succeeded();
     assert!(out.path().join("explained/noise/explain.html").is_file());
     vitreous(&["predict", MODEL, &picture(), "--without", "blocks.3.attention.heads.1"]).succeeded();
-    let tuning = [
-        "train",
-        "finetune",
-        "--init",
-        MODEL,
-        "--out",
-        &path("run"),
-        "data.path=builtin",
-        "train.epochs=1",
-        "train.batch=5000",
-    ];
-    vitreous(&[&tuning[..], &["finetune.freeze=true"]].concat()).succeeded();
+    pictures(&out.path().join("photos"));
+    let (photos, run) = (path("photos"), path("run"));
+    let tuning = ["train", "finetune", "--init", MODEL, "--data", &photos, "--out", &run, "model.image=32"];
+    vitreous(&[&tuning[..], &["train.epochs=1", "train.batch=4", "finetune.freeze=true"]].concat()).succeeded();
     assert!(out.path().join("run/model/config.json").is_file());
 }
 

@@ -165,10 +165,8 @@ fn a_model_of_the_other_kind_says_what_to_use_instead() {
     let to = place.path().join("to");
     of_images(&["predict", &model, "pictures/smooth.png"]);
     of_images(&["predict", &inner, "pictures/smooth.png"]);
-    of_images(&["bench", &model]);
     of_images(&["convert", &model, text(&to)]);
     assert!(!to.exists());
-    vitreous(&["bench", "transformer_base"]).failed(2, &["preset of translators", "vitreous summary"]);
     let weights = format!("{model}/model/model.safetensors");
     vitreous(&["predict", &weights, "pictures/smooth.png"]).failed(2, &["a translator"]);
     // Tokenisers of another model.

@@ -1,11 +1,11 @@
 //! `vitreous bench`: how fast a model runs or trains here, with random weights and data.
 
 mod generate;
+mod sequences;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
@@ -18,7 +18,6 @@ use vitreous_engine::{
 use vitreous_models::{Architecture, Call, Gives, OpenOptions, POOLED, Signature, Size, Takes};
 use vitreous_pages::format;
 use vitreous_runtime::described;
-use vitreous_runtime::locate::unsuitable;
 use vitreous_runtime::runner::{check_batch, usual_batch};
 use vitreous_runtime::training_graph::training_graph;
 
@@ -47,7 +46,7 @@ pub struct Bench {
     /// Tokens of each sequence, for models of text, at most the model's longest; in mode `generate`, tokens to write
     #[arg(long, value_name = "N", default_value = "128", value_parser = parse_count, allow_negative_numbers = true)]
     tokens: usize,
-    /// Tokens of each prompt, in mode `generate`
+    /// Tokens of each prompt or source, in mode `generate`
     #[arg(long, value_name = "N", default_value = "512", value_parser = parse_count, allow_negative_numbers = true)]
     prompt: usize,
     /// Quantise a preset's random weights, in mode `generate`: q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k or q6_k
@@ -87,7 +86,7 @@ enum ModeName {
     Train,
     /// Forward only
     Infer,
-    /// Read prompts and write tokens, with a KV cache; a model's own weights, or random ones of a preset
+    /// Read prompts, sources or windows of audio, and write tokens, with a KV cache; a model's own weights, or random ones of a preset
     Generate,
 }
 
@@ -151,15 +150,6 @@ impl Bench {
             let one = OpenOptions::default().with("towers", towers);
             model = model.with_settings(&one.settings).map_err(Failure::input)?;
             signature = model.signature();
-        }
-        if signature.pairs().is_some() {
-            return Err(match Path::new(&self.model).exists() {
-                true => unsuitable(&self.model, &signature, "model for images or single texts").into(),
-                false => Failure::input(anyhow!(
-                    "`{0}` is a preset of translators, which are not benchmarked; `vitreous summary {0}` describes it",
-                    self.model
-                )),
-            });
         }
         if self.mode == ModeName::Train && signature.images().is_some() && signature.classes().is_none() {
             return Err(Failure::input(anyhow!(

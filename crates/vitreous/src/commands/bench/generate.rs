@@ -14,6 +14,7 @@ use vitreous_models::{Architecture, Model, OpenOptions, Weights, WeightsByName};
 use vitreous_runtime::locate::unsuitable;
 use vitreous_runtime::{described, open_model};
 
+use super::sequences::{self, Seconds};
 use super::{FEWEST_RUNS, MOST_RUNS, fill_parameter, fill_uniform, quantile};
 use crate::failure::Failure;
 
@@ -40,9 +41,42 @@ pub(super) struct Rates {
     writing: Vec<f64>,
 }
 
+/// What was measured.
+pub(super) enum Measured {
+    /// Of a language model.
+    Rates(Rates),
+    /// Of an encoder-decoder.
+    Seconds(Seconds),
+}
+
+impl Measured {
+    pub fn json(&self, model: &str, asked: &Generation, device: &Device) -> serde_json::Value {
+        match self {
+            Measured::Rates(rates) => rates.json(model, asked, device),
+            Measured::Seconds(seconds) => seconds.json(model, asked, device),
+        }
+    }
+
+    pub fn lines(&self, model: &str, asked: &Generation, device: &Device) -> Vec<String> {
+        match self {
+            Measured::Rates(rates) => rates.lines(model, asked, device),
+            Measured::Seconds(seconds) => seconds.lines(model, asked, device),
+        }
+    }
+}
+
+/// Why so many tokens cannot be.
+pub(super) fn too_long(name: &str, asked: &Generation, longest: usize) -> Failure {
+    Failure::input(anyhow!(
+        "{name}: {} tokens of prompt and {} to write are more than this model reads, {longest}: give a smaller --prompt or --tokens",
+        asked.prompt,
+        asked.tokens
+    ))
+}
+
 impl Generation {
     /// Measures a model directory or file with its own weights, or a preset with random ones.
-    pub fn measure(&self, name: &str, device: &Device) -> Result<Rates, Failure> {
+    pub fn measure(&self, name: &str, device: &Device) -> Result<Measured, Failure> {
         let options = OpenOptions::default();
         if Path::new(name).exists() {
             let model = open_model(Path::new(name), &options)?;
@@ -60,19 +94,20 @@ impl Generation {
         model: &'m dyn Architecture,
         device: &Device,
         weights: Weights<'m>,
-    ) -> Result<Rates, Failure> {
+    ) -> Result<Measured, Failure> {
         let signature = model.signature();
+        if signature.pairs().is_some() {
+            return sequences::of_pairs(self, name, model, device, weights).map(Measured::Seconds);
+        }
+        if signature.audio().is_some() {
+            return sequences::of_audio(self, name, model, device, weights).map(Measured::Seconds);
+        }
         let (Some(vocabulary), Some(input)) = (signature.next_token(), signature.tokens()) else {
             return Err(unsuitable(name, &signature, "language model").into());
         };
         let context = self.prompt + self.tokens;
         if context > input.longest {
-            return Err(Failure::input(anyhow!(
-                "{name}: {} tokens of prompt and {} to write are more than this model reads, {}: give a smaller --prompt or --tokens",
-                self.prompt,
-                self.tokens,
-                input.longest
-            )));
+            return Err(too_long(name, self, input.longest));
         }
         let options =
             GenerateOptions { slots: self.batch, context, precision: self.precision, ..GenerateOptions::default() };
@@ -88,7 +123,21 @@ impl Generation {
         }
         rates.reading.sort_by(f64::total_cmp);
         rates.writing.sort_by(f64::total_cmp);
-        Ok(rates)
+        Ok(Measured::Rates(rates))
+    }
+
+    /// What was asked for.
+    pub fn json(&self, model: &str, device: &Device) -> serde_json::Value {
+        json!({
+            "model": model,
+            "mode": "generate",
+            "precision": if self.precision == Precision::F32 { "f32" } else { "bf16" },
+            "device": device.name(),
+            "weights": self.weights.map(BlockFormat::name),
+            "batch": self.batch,
+            "prompt": self.prompt,
+            "tokens": self.tokens,
+        })
     }
 
     /// Prompts that no other run has, so that nothing of them is known yet.
@@ -114,19 +163,11 @@ impl Rates {
     }
 
     pub fn json(&self, model: &str, generation: &Generation, device: &Device) -> serde_json::Value {
-        json!({
-            "model": model,
-            "mode": "generate",
-            "precision": if generation.precision == Precision::F32 { "f32" } else { "bf16" },
-            "device": device.name(),
-            "weights": generation.weights.map(BlockFormat::name),
-            "batch": generation.batch,
-            "prompt": generation.prompt,
-            "tokens": generation.tokens,
-            "runs": self.reading.len(),
-            "prompt_tokens_per_second": quantile(&self.reading, 0.5),
-            "generated_tokens_per_second": quantile(&self.writing, 0.5),
-        })
+        let mut json = generation.json(model, device);
+        json["runs"] = json!(self.reading.len());
+        json["prompt_tokens_per_second"] = json!(quantile(&self.reading, 0.5));
+        json["generated_tokens_per_second"] = json!(quantile(&self.writing, 0.5));
+        json
     }
 
     pub fn lines(&self, model: &str, generation: &Generation, device: &Device) -> Vec<String> {
