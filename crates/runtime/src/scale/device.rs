@@ -43,7 +43,7 @@ impl Device {
     /// An H200 with a model like this one: as fast as the widest measured model that is not wider, and which it was.
     pub fn h200(workload: &Workload) -> (Device, Measured) {
         let of_kind = H200.iter().filter(|measured| measured.images == workload.images);
-        let narrower = of_kind.clone().filter(|measured| measured.width <= workload.width).next_back();
+        let narrower = of_kind.clone().rfind(|measured| measured.width <= workload.width);
         let measured = *narrower.or(of_kind.clone().next()).unwrap_or(&H200[0]);
         // Its memory, and what kernels that only read and write reach of 4.8 TB/s: 3.7 to 4.2.
         (Device { flops: measured.flops, memory: 139.8 * GIB, bandwidth: 4.2e12 }, measured)
