@@ -295,6 +295,14 @@ impl Executor {
         }
     }
 
+    /// As [`Executor::run`], of a plan that accumulates gradients, which are added up over several GPUs while it goes on.
+    pub fn run_reducing(&mut self, state: &mut State, run: Run, reduction: &Arc<cuda::Reduction>) -> Result<()> {
+        match self {
+            Executor::Cpu(_) => Err(Error::Machine("NCCL adds up gradients of GPUs alone".to_string())),
+            Executor::Cuda { executors, turn } => executors[*turn].run_reducing(state, run, reduction),
+        }
+    }
+
     /// As [`Executor::run`], of an update of a state whose moments are shared out: on a processor.
     pub fn run_sharded(&mut self, state: &mut State, run: Run, link: &mut dyn ShardLink) -> Result<()> {
         match self {

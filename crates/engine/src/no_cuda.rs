@@ -1,6 +1,7 @@
 //! GPUs in a build without the feature `cuda`: there are none. Types that cannot exist keep everybody else free of conditions.
 
 use std::convert::Infallible;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use half::bf16;
 
 use crate::buffer::Floats;
 use crate::cache::{Axes, CacheSlots, ResultCopy, SlotCopy};
+use crate::collective::{Collective, Wire, World};
 use crate::error::{Error, Result};
 pub use crate::gpu::{Gpu, Libraries, Library};
 use crate::graph::{Graph, Parameter, Value};
@@ -128,6 +130,73 @@ impl Resident {
     pub fn forget_narrow(&mut self) -> Result<()> {
         match self.never {}
     }
+}
+
+/// The gradients of a model, in buckets that GPUs add up.
+#[derive(Debug)]
+pub enum Reduction {}
+
+impl Reduction {
+    /// Over the GPUs of all ranks.
+    pub fn start(
+        _world: &World,
+        device: &Arc<Device>,
+        _table: &[Parameter],
+        _floats: usize,
+        _wire: Wire,
+    ) -> Result<Result<Arc<Reduction>, String>> {
+        match **device {}
+    }
+
+    /// For one GPU alone.
+    pub fn alone(
+        device: &Arc<Device>,
+        _table: &[Parameter],
+        _floats: usize,
+        _wire: Wire,
+        _times: usize,
+    ) -> Result<Arc<Reduction>> {
+        match **device {}
+    }
+
+    /// The library that adds up.
+    pub fn library(&self) -> &str {
+        match *self {}
+    }
+
+    /// The parts of the flat buffer of gradients that travel together.
+    pub fn buckets(&self) -> &[Range<usize>] {
+        match *self {}
+    }
+
+    /// What has arrived in the other memory.
+    pub fn landed(&self) -> Result<Vec<f32>> {
+        match *self {}
+    }
+
+    /// Adds up the gradients of a state as they are.
+    pub fn reduce(&self, _state: &mut State, _none: bool) -> Result<()> {
+        match *self {}
+    }
+
+    /// Waits for the sums.
+    pub fn finish(&self) -> Result<()> {
+        match *self {}
+    }
+}
+
+/// Finds other ranks with NCCL.
+pub(crate) fn open_link(
+    _rank: (usize, usize),
+    _address: (&str, u16),
+    device: &Arc<Device>,
+) -> Result<Box<dyn Collective>> {
+    match **device {}
+}
+
+/// One rank with NCCL.
+pub(crate) fn link_alone(device: &Arc<Device>) -> Result<Box<dyn Collective>> {
+    match **device {}
 }
 
 /// Caches in a GPU's memory.
@@ -254,6 +323,11 @@ impl Executor {
 
     /// As [`Executor::run`], on caches.
     pub fn run_with<'c>(&mut self, _state: &mut State, _caches: impl Into<CacheSlots<'c>>, _run: Run) -> Result<()> {
+        match *self {}
+    }
+
+    /// As [`Executor::run`], with gradients that are added up over several GPUs.
+    pub fn run_reducing(&mut self, _state: &mut State, _run: Run, _reduction: &Arc<Reduction>) -> Result<()> {
         match *self {}
     }
 

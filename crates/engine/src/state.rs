@@ -265,6 +265,13 @@ impl State {
         Ok(resident)
     }
 
+    /// The buffers on a GPU, up to date; what follows changes the gradients there, and nothing else.
+    pub(crate) fn gradients_on_device(&mut self, device: &Arc<cuda::Device>) -> Result<&mut cuda::Resident> {
+        let resident = self.on_device(device, false, false)?;
+        resident.host_is_behind = true;
+        Ok(resident)
+    }
+
     /// # Panics
     /// Panics if a GPU has newer values, i.e. if the caller forgot [`State::bring_home`].
     fn is_read(&self) {

@@ -13,17 +13,46 @@ pub fn training_graph(
     precision: Precision,
     gradient: GradientOptions,
 ) -> Result<(Graph, Value)> {
+    let (mut graph, loss) = with_loss(model, call, precision)?;
+    with_options(&behind(&graph, loss), gradient, |options| graph.training_step(loss, options).map(|_| ()))?;
+    Ok((graph, loss))
+}
+
+/// The same in two graphs, as ranks train: gradients that are added to the state's, with the input `accumulate`; and the update with them,
+/// with the input `gradient_scale`.
+pub fn training_graphs(
+    model: &dyn Architecture,
+    call: &Call,
+    precision: Precision,
+    gradient: GradientOptions,
+) -> Result<([Graph; 2], Value)> {
+    let (mut graph, loss) = with_loss(model, call, precision)?;
+    let update = with_options(&behind(&graph, loss), gradient, |options| {
+        graph.accumulation_step(loss, options)?;
+        Ok(graph.update_step(options)?.0)
+    })?;
+    Ok(([graph, update], loss))
+}
+
+fn with_loss(model: &dyn Architecture, call: &Call, precision: Precision) -> Result<(Graph, Value)> {
     let mut graph = Graph::new(Mode::Training, precision);
     let logits = model.build_result(&mut graph, call)?;
     let axes = graph.shape_of(logits).axes().to_vec();
     let targets = graph.input("targets", &axes[..axes.len() - 1], DType::I32)?;
     let loss = graph.cross_entropy(logits, targets, CrossEntropyOptions::default())?;
-    with_update(graph, loss, gradient)
+    Ok((graph, loss))
 }
 
-fn with_update(mut graph: Graph, loss: Value, gradient: GradientOptions) -> Result<(Graph, Value)> {
-    // A head that this loss does not use, such as a pooler beside a masked-token head, is not trained.
-    let trained: Vec<String> = graph.parameters_behind(loss).into_iter().map(str::to_string).collect();
+/// A head that this loss does not use, such as a pooler beside a masked-token head, is not trained.
+fn behind(graph: &Graph, loss: Value) -> Vec<String> {
+    graph.parameters_behind(loss).into_iter().map(str::to_string).collect()
+}
+
+fn with_options<T>(
+    trained: &[String],
+    gradient: GradientOptions,
+    build: impl FnOnce(&StepOptions) -> Result<T>,
+) -> Result<T> {
     let group = |decay: f64| Group { decay, rate_factor: 1.0 };
     let options = StepOptions {
         optimizer: Optimizer::adamw(),
@@ -32,6 +61,5 @@ fn with_update(mut graph: Graph, loss: Value, gradient: GradientOptions) -> Resu
         ema: false,
         gradient,
     };
-    graph.training_step(loss, &options)?;
-    Ok((graph, loss))
+    build(&options)
 }

@@ -4,6 +4,7 @@
 //! sends the next batch while the device computes.
 
 mod cached;
+mod on_gpus;
 mod shared;
 
 use std::collections::VecDeque;
@@ -23,6 +24,7 @@ use crate::ranks::{Ranks, Reducer};
 use crate::recipe::{OptimizerName, OptimizerSettings, PrecisionChoice, Recipe, ShardChoice};
 use crate::task::{Correct, Objective, Task, Weighting};
 use cached::{CachedPasses, CachedPlans};
+use on_gpus::Carrier;
 use shared::Shared;
 
 /// The result of an update.
@@ -179,8 +181,12 @@ impl Stepper {
         let whole = update.as_ref().map_or(&graph, |(graph, ..)| graph);
         let update_bytes = update.as_ref().map_or(0, |(_, plan, _)| device.bytes_needed(plan));
         let reducer = ranks.world().map(|world| reducer(world, recipe, whole.parameters()));
+        let (floats, wire) = parcels(recipe);
+        let carrier = ranks.world().map(|world| Carrier::find(world, device, whole.parameters(), floats, wire));
+        let carrier = carrier.transpose()?.unwrap_or_default();
         let shard = reducer.as_ref().and_then(Reducer::shard);
-        let on_the_way = reducer.as_ref().map_or(0, |_| Reducer::bytes(whole.parameters(), ranks.size()));
+        let through_host = reducer.as_ref().filter(|_| carrier.reduction.is_none());
+        let on_the_way = through_host.map_or(0, |_| Reducer::bytes(whole.parameters(), ranks.size()));
         let elsewhere = State::bytes_needed(whole) - State::bytes_needed_with(whole, shard.as_ref());
         let state_bytes = device.state_bytes_needed(whole) - elsewhere;
         let rest = update_bytes.saturating_add(state_bytes).saturating_add(on_the_way);
@@ -195,7 +201,7 @@ impl Stepper {
             Some((_, plan, gradient_norm)) => Some((Executor::new(plan, device)?, gradient_norm)),
         };
         let weighted = update.is_some() && facts.weighting == Weighting::ByUnits;
-        let shared = reducer.map(|reducer| Shared { ranks: ranks.clone(), reducer });
+        let shared = reducer.map(|reducer| Shared { ranks: ranks.clone(), reducer, carrier });
         let own_batches = recipe.train.accumulate.min(source.batches_per_epoch()).div_ceil(ranks.size());
         let stepper = Stepper {
             passes,
@@ -453,13 +459,18 @@ fn with_rows(arrays: &[ArraySpec], rows: usize) -> Vec<ArraySpec> {
     arrays
 }
 
-/// How the gradients of these parameters are added up.
-fn reducer(world: &Arc<World>, recipe: &Recipe, table: &[Parameter]) -> Reducer {
-    let floats = (recipe.train.bucket * f64::from(1 << 18)) as usize;
+/// How many gradients travel together, and in which form.
+fn parcels(recipe: &Recipe) -> (usize, Wire) {
     let wire = match recipe.train.wire {
         PrecisionChoice::F32 => Wire::F32,
         PrecisionChoice::Bf16 => Wire::Bf16,
     };
+    ((recipe.train.bucket * f64::from(1 << 18)) as usize, wire)
+}
+
+/// How the gradients of these parameters are added up.
+fn reducer(world: &Arc<World>, recipe: &Recipe, table: &[Parameter]) -> Reducer {
+    let (floats, wire) = parcels(recipe);
     Reducer::new(world.clone(), table, floats, wire, recipe.train.shard == ShardChoice::Optimizer)
 }
 

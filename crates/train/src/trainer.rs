@@ -195,7 +195,10 @@ impl Trainer {
             bytes: stepper.bytes() + state.bytes(),
             flops: stepper.largest_flops() * batches_per_step,
             directory: path,
-            ranks: ranks.summary(),
+            ranks: ranks.summary().map(|all| match stepper.carrier() {
+                Some(carrier) => format!("{all}; {carrier}"),
+                None => all,
+            }),
             batches_per_step: batches_per_step as usize,
         };
         let session = Session {

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use vitreous_engine::collective::{Launch, World};
+use vitreous_engine::collective::{Launch, Launcher, World};
+use vitreous_engine::cuda;
 use vitreous_train::Ranks;
 
 use crate::failure::Failure;
@@ -16,14 +17,23 @@ const FIRST_HAS_TIME: Duration = Duration::from_secs(1);
 /// The others, once this process has joined them.
 static WORLD: OnceLock<Arc<World>> = OnceLock::new();
 
-/// Finds the processes that were started with this one. Without a launcher there are none, and nothing is loaded. Only rank 0 prints from
-/// now on, but for errors.
+/// As [`join_with`], of processes that need MPI.
 pub fn join() -> Result<Ranks, Failure> {
+    join_with(|_| Ok(None))
+}
+
+/// Finds the processes that were started with this one. Without a launcher there are none, and nothing is loaded. Only rank 0 prints from
+/// now on, but for errors. `gpu` gives that of this process: ranks that have an address in place of MPI need one.
+pub fn join_with(gpu: impl FnOnce(&Launch) -> Result<Option<Arc<cuda::Device>>, Failure>) -> Result<Ranks, Failure> {
     let Some(launch) = Launch::from_environment().map_err(Failure::input)? else { return Ok(Ranks::default()) };
+    let gpu = match launch.launcher {
+        Launcher::Rendezvous { .. } => gpu(&launch)?,
+        Launcher::OpenMpi | Launcher::Pmi | Launcher::Pmix => None,
+    };
     let fault = |sentence: &str| {
         complain!("error: {sentence}. All ranks end here; what was saved is whole, and --resume goes on from there");
     };
-    let world = World::join(&launch, Box::new(fault)).map_err(Failure::work)?;
+    let world = World::join_with(&launch, gpu.as_ref(), Box::new(fault)).map_err(Failure::work)?;
     if world.rank() > 0 {
         be_quiet();
     }

@@ -30,7 +30,7 @@ pub enum Launcher {
     Rendezvous {
         /// The host of rank 0.
         address: String,
-        /// A port on it.
+        /// A free port on it.
         port: u16,
     },
 }
@@ -115,8 +115,16 @@ fn rendezvous(variable: Lookup, rank: usize, size: usize) -> Result<Option<Launc
         size,
         local_rank: number(variable, "LOCAL_RANK")?,
         local_size: number(variable, "LOCAL_WORLD_SIZE")?,
-        launcher: Launcher::Rendezvous { address, port },
+        launcher: Launcher::Rendezvous { address, port: own_port(variable, port) },
     }))
+}
+
+/// The port to meet at. `torchrun` listens at `MASTER_PORT` itself, for those who know its protocol, and says so; then it is the next one.
+fn own_port(variable: Lookup, port: u16) -> u16 {
+    match variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        true => port.checked_add(1).unwrap_or(port - 1),
+        false => port,
+    }
 }
 
 /// A variable that has a number, if it is set.
@@ -128,7 +136,7 @@ fn number(variable: Lookup, name: &str) -> Result<Option<usize>> {
 }
 
 /// The name of this machine.
-pub(super) fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     let system = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let name = system.or_else(|| std::env::var("HOSTNAME").ok()).map(|name| name.trim().to_string());
     name.filter(|name| !name.is_empty()).unwrap_or_else(|| "this machine".to_string())
@@ -185,6 +193,13 @@ mod tests {
         ]);
         assert_eq!(torch.launcher, Launcher::Rendezvous { address: "a".to_string(), port: 29500 });
         assert_eq!(torch.local_rank, Some(0));
+        // An operator leaves the port free; `torchrun` itself listens there.
+        for (said, port, expected) in [("False", "29500", 29500), ("True", "29500", 29501), ("True", "65535", 65534)] {
+            let common = [("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "a")];
+            let own = [("MASTER_PORT", port), ("TORCHELASTIC_USE_AGENT_STORE", said)];
+            let found = found(&[&common[..], &own].concat());
+            assert_eq!(found.launcher, Launcher::Rendezvous { address: "a".to_string(), port: expected });
+        }
     }
 
     #[test]

@@ -11,9 +11,12 @@
 
 mod alone;
 mod buckets;
-mod launch;
+pub(crate) mod hello;
+pub(crate) mod launch;
 pub mod mpi;
+pub mod nccl;
 mod peers;
+pub(crate) mod signs;
 mod sums;
 pub mod threads;
 mod world;
@@ -24,7 +27,16 @@ pub use launch::{Launch, Launcher};
 pub use sums::{Sums, Wire, gather_parts};
 pub use world::{Pending, World};
 
+use std::time::Duration;
+
 use crate::error::Result;
+
+/// Between two signs of life.
+const SIGN_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a rank may be silent.
+const SILENCE: Duration = Duration::from_secs(20);
+/// A process that was itself stopped for this long must not blame the others.
+const OWN_PAUSE: Duration = Duration::from_secs(5);
 
 /// What a rank does with the others. Every method but [`Collective::watch`] and [`Collective::abort`] is called by all ranks, in the
 /// same order.

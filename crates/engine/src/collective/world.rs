@@ -1,12 +1,14 @@
 //! This process among the others: a thread that does all communication, and what is known of all ranks.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::peers::{Neighbours, Process};
-use super::{Collective, Launch, Launcher, gather_all, mpi};
+use super::{Collective, Launch, Launcher, gather_all, mpi, nccl};
+use crate::cuda;
 use crate::error::{Error, Result};
 
 /// How often the others are looked at while there is nothing to do.
@@ -47,8 +49,13 @@ impl World {
     /// Joins the processes that a launcher has started with this one. Where one of them is lost later, or a message cannot be
     /// delivered, `on_fault` gets the sentence that says so, and then all processes are ended.
     pub fn join(launch: &Launch, on_fault: OnFault) -> Result<World> {
-        let launcher = launch.launcher.clone();
-        let world = World::with(move || open(&launcher), on_fault)?;
+        World::join_with(launch, None, on_fault)
+    }
+
+    /// As [`World::join`], with the GPU that this process computes on: without MPI, messages go from GPU to GPU.
+    pub fn join_with(launch: &Launch, device: Option<&Arc<cuda::Device>>, on_fault: OnFault) -> Result<World> {
+        let (own, device) = (launch.clone(), device.cloned());
+        let world = World::with(move || open(&own, device.as_ref()), on_fault)?;
         if world.size() != launch.size {
             return Err(Error::Machine(format!(
                 "the launcher says that there are {} processes, but {} finds {}: they are not of the same MPI (`vitreous doctor` says what \
@@ -211,14 +218,10 @@ impl World {
     }
 }
 
-fn open(launcher: &Launcher) -> Result<Box<dyn Collective>> {
-    match launcher {
-        Launcher::OpenMpi | Launcher::Pmi | Launcher::Pmix => mpi::open(launcher),
-        Launcher::Rendezvous { .. } => Err(Error::Machine(
-            "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are for GPUs, which find each other with NCCL; start processes on CPUs with \
-             `mpirun -n N vitreous ..` or `srun --mpi=pmix vitreous ..`, or unset RANK and WORLD_SIZE"
-                .to_string(),
-        )),
+fn open(launch: &Launch, device: Option<&Arc<cuda::Device>>) -> Result<Box<dyn Collective>> {
+    match &launch.launcher {
+        launcher @ (Launcher::OpenMpi | Launcher::Pmi | Launcher::Pmix) => mpi::open(launcher),
+        Launcher::Rendezvous { .. } => nccl::open(launch, device),
     }
 }
 

@@ -146,6 +146,13 @@ impl Device {
         &self.gpu
     }
 
+    /// Which GPU this is, among those of all machines.
+    pub(super) fn identity(&self) -> Result<String> {
+        let of = |error| failed("asking for a GPU", error);
+        let uuid = driver::device::get_uuid(self.context.device).map_err(of)?;
+        Ok(uuid.bytes.iter().map(|byte| format!("{:02x}", *byte as u8)).collect())
+    }
+
     /// Waits until everything launched on it has finished.
     pub(super) fn wait(&self) -> Result<()> {
         self.bind()?;

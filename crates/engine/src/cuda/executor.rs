@@ -17,6 +17,7 @@ use super::device::{Device, failed};
 use super::exchange::Exchange;
 use super::launch::{Address, Buffer, Launch};
 use super::memory::DeviceBuffer;
+use super::nccl::Reduction;
 use super::products::Product;
 use super::resident::Resident;
 use super::start::{Begin, start_kernel};
@@ -87,14 +88,23 @@ impl Lent<'_> {
     }
 }
 
-/// A plan with its memory on a GPU.
-pub struct Executor {
-    plan: Plan,
-    steps: Vec<NodeWork>,
+/// What is known of runs of a kind.
+#[derive(Default)]
+struct Record {
     /// A run that was recorded, and the addresses that it works on.
     recorded: Option<(Vec<u64>, Recorded)>,
     /// The addresses that the last run worked on: what is run again on the same ones is recorded.
     last_addresses: Option<Vec<u64>>,
+}
+
+/// A plan with its memory on a GPU.
+pub struct Executor {
+    plan: Plan,
+    steps: Vec<NodeWork>,
+    /// Runs by whether other GPUs take part.
+    records: [Record; 2],
+    /// What adds up the gradients of the second of them. Behind what was recorded with it.
+    reduction: Option<Arc<Reduction>>,
     /// The parameters that kernels read, and in which formats.
     needs: Needs,
     /// Whether a run was started that nobody has waited for.
@@ -181,8 +191,8 @@ impl Executor {
         Ok(Executor {
             exchange: Exchange::new(device, &plan)?,
             changes_state: plan.graph().nodes().iter().any(|node| node.op.has_effect()),
-            recorded: None,
-            last_addresses: None,
+            records: Default::default(),
+            reduction: None,
             needs,
             running: false,
             ended: Arc::new(Event::timed()?),
@@ -233,7 +243,8 @@ impl Executor {
     ) -> Result<(), E> {
         self.finish()?;
         // The old ones' memory goes before the new ones' comes.
-        (self.weights, self.recorded, self.last_addresses) = (None, None, None);
+        self.weights = None;
+        self.records = Default::default();
         let mut own = SharedWeights::new(&self.device);
         self.weights = Some(own.weights_for(self.plan.graph(), &self.needs, values)?);
         Ok(())
@@ -267,15 +278,35 @@ impl Executor {
 
     /// Starts a run of the plan with a state, which stays on the device. It goes on after this returns.
     pub fn run(&mut self, state: &mut State, run: Run) -> Result<()> {
-        self.run_lending(state, None, run)
+        self.run_lending(state, None, run, None)
+    }
+
+    /// As [`Executor::run`], of a plan that accumulates gradients, which are added up over several GPUs while it goes on.
+    pub fn run_reducing(&mut self, state: &mut State, run: Run, reduction: &Arc<Reduction>) -> Result<()> {
+        if !reduction.is_on(&self.device) {
+            return Err(Error::Machine("these gradients are added up on another GPU than the executor's".to_string()));
+        }
+        if self.reduction.as_ref().is_none_or(|known| !Arc::ptr_eq(known, reduction)) {
+            self.finish()?;
+            // What was recorded with the one before goes first.
+            self.records[1] = Record::default();
+            self.reduction = Some(Arc::clone(reduction));
+        }
+        self.run_lending(state, None, run, Some(reduction))
     }
 
     /// As [`Executor::run`], on caches that outlive the run.
     pub fn run_with<'c>(&mut self, state: &mut State, caches: impl Into<CacheSlots<'c>>, run: Run) -> Result<()> {
-        self.run_lending(state, Some(caches.into()), run)
+        self.run_lending(state, Some(caches.into()), run, None)
     }
 
-    fn run_lending(&mut self, state: &mut State, caches: Option<CacheSlots>, run: Run) -> Result<()> {
+    fn run_lending(
+        &mut self,
+        state: &mut State,
+        caches: Option<CacheSlots>,
+        run: Run,
+        reduction: Option<&Arc<Reduction>>,
+    ) -> Result<()> {
         self.finish()?;
         state.fits(self.plan.graph())?;
         let (narrow, changes) = (self.is_narrow(), self.changes_state);
@@ -283,7 +314,7 @@ impl Executor {
         if let Some(last) = &resident.last_run {
             self.stream.wait_for(last)?;
         }
-        self.start(run, Parameters::State(resident), caches)?;
+        self.start(run, Parameters::State(resident), caches, reduction)?;
         resident.last_run = Some(Arc::clone(&self.ended));
         Ok(())
     }
@@ -304,7 +335,7 @@ impl Executor {
             let message = "this executor has no weights of its own: run it with a state".to_string();
             return Err(Error::Machine(message));
         };
-        let started = self.start(Run { seed: 0, step: 0 }, Parameters::Weights(&weights), caches);
+        let started = self.start(Run { seed: 0, step: 0 }, Parameters::Weights(&weights), caches, None);
         self.weights = Some(weights);
         started
     }
@@ -326,38 +357,57 @@ impl Executor {
         Ok(starts)
     }
 
-    fn start(&mut self, run: Run, parameters: Parameters, mut caches: Option<CacheSlots>) -> Result<()> {
+    fn start(
+        &mut self,
+        run: Run,
+        parameters: Parameters,
+        mut caches: Option<CacheSlots>,
+        reduction: Option<&Arc<Reduction>>,
+    ) -> Result<()> {
         self.device.bind()?;
         let lent = Lent { parameters, caches: self.take_caches(&mut caches)? };
         self.exchange.set_run(run);
         self.exchange.deliver(&self.stream, &self.arena)?;
-        let addresses = lent.addresses();
+        let (addresses, kind) = (lent.addresses(), usize::from(reduction.is_some()));
         // Recording takes longer than a run, so it is done for what is run again on the same memory. Kernels have run once by then,
-        // so that all of them are loaded.
-        let is_recorded = self.recorded.as_ref().is_some_and(|(of, _)| *of == addresses);
-        if !is_recorded && self.last_addresses.as_ref() == Some(&addresses) {
-            self.recorded = Some((addresses.clone(), Recorded::new(&self.stream, || self.all_steps(&lent))?));
+        // so that all of them are loaded, and GPUs are connected.
+        let Record { recorded, last_addresses } = &self.records[kind];
+        let is_recorded = recorded.as_ref().is_some_and(|(of, _)| *of == addresses);
+        if !is_recorded && last_addresses.as_ref() == Some(&addresses) {
+            let new = Recorded::new(&self.stream, || self.all_steps(&lent, reduction))?;
+            self.records[kind].recorded = Some((addresses.clone(), new));
         }
         self.began.record(&self.stream)?;
         self.started = Some(Instant::now());
-        match self.recorded.as_ref().filter(|(of, _)| *of == addresses) {
+        match self.records[kind].recorded.as_ref().filter(|(of, _)| *of == addresses) {
             Some((_, recorded)) => recorded.start(&self.stream)?,
-            None => self.all_steps(&lent)?,
+            None => self.all_steps(&lent, reduction)?,
         }
         self.ended.record(&self.stream)?;
         if let (Some(slots), false) = (&mut caches, lent.caches.is_empty()) {
             slots.cuda_memory()?.is_used_until(&self.ended);
         }
         self.running = true;
-        self.last_addresses = Some(addresses);
+        self.records[kind].last_addresses = Some(addresses);
         Ok(())
     }
 
-    /// Asks the stream for all of a run: its numbers, its steps, its results.
-    fn all_steps(&self, lent: &Lent) -> Result<()> {
+    /// Asks the stream for all of a run: its numbers, its steps, its results. Gradients are added up as soon as they are there.
+    fn all_steps(&self, lent: &Lent, reduction: Option<&Arc<Reduction>>) -> Result<()> {
         self.exchange.send_run(&self.stream)?;
-        for step in &self.steps {
+        let gradients = Address { buffer: Buffer::Gradients, byte: 0 };
+        let mut progress = reduction.map(|reduction| reduction.follow(self.address(gradients, lent)));
+        for (index, step) in self.steps.iter().enumerate() {
             self.one_step(&step.work, lent)?;
+            let is_last = self.steps.get(index + 1).is_none_or(|next| next.node != step.node);
+            if let (Some(progress), true) = (&mut progress, is_last)
+                && let Op::AccumulateGradient(op) = &self.plan.graph().nodes()[step.node].op
+            {
+                progress.written(op.parameter, &self.stream)?;
+            }
+        }
+        if let Some(progress) = progress {
+            progress.finish(&self.stream)?;
         }
         self.exchange.fetch_results(&self.stream, |place| self.address(place, lent))
     }

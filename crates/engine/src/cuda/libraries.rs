@@ -42,15 +42,21 @@ impl Libraries {
 
     /// NCCL, which several GPUs can do without, and the CUDA runtime, which is not used but often asked about.
     pub fn others() -> [Library; 2] {
-        [
-            Library::new(
-                "NCCL",
-                nccl_version(),
-                "it is not needed: without it, several GPUs add up gradients through host memory",
-            ),
-            Library::new("CUDA runtime", runtime_version(), "it is not needed: the driver is called directly"),
-        ]
+        [nccl(), Library::new("CUDA runtime", runtime_version(), "it is not needed: the driver is called directly")]
     }
+}
+
+/// NCCL, or why it is not used.
+fn nccl() -> Library {
+    let found = super::nccl::version();
+    let without = "it is not needed: without it, several GPUs add up gradients through host memory";
+    let mut library = Library::new("NCCL", found.clone().ok(), without);
+    if let Err(why) = found.as_ref().map_err(|why| why.as_str())
+        && why != "NCCL was not found"
+    {
+        library.fault = Some(format!("NCCL was not found: {why}; {without}"));
+    }
+    library
 }
 
 /// The first number of a library's version.
@@ -141,16 +147,6 @@ fn products_version() -> Option<String> {
     Some(format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100))
 }
 
-fn nccl_version() -> Option<String> {
-    number_of(&["libnccl.so.2", "libnccl.so"], c"ncclGetVersion").map(nccl_words)
-}
-
-/// 22703 to `2.27.3`. Up to 2.8 the number had a digit less.
-fn nccl_words(number: c_int) -> String {
-    let major = if number < 10_000 { 1_000 } else { 10_000 };
-    format!("{}.{}.{}", number / major, number % major / 100, number % 100)
-}
-
 fn runtime_version() -> Option<String> {
     let names = ["libcudart.so.13", "libcudart.so.12", "libcudart.so", "cudart64_13.dll", "cudart64_12.dll"];
     number_of(&names, c"cudaRuntimeGetVersion").map(version_of)
@@ -186,7 +182,6 @@ mod tests {
     #[test]
     fn versions_are_those_that_people_know() {
         assert_eq!([13_000, 12_040, 11_080].map(version_of), ["13.0", "12.4", "11.8"]);
-        assert_eq!([22_703, 2_804, 21_005].map(nccl_words), ["2.27.3", "2.8.4", "2.10.5"]);
     }
 
     #[test]

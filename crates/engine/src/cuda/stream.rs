@@ -23,6 +23,14 @@ impl Stream {
         Ok(Stream { handle: handle.map_err(|error| failed("making a stream", error))? })
     }
 
+    /// The same, whose kernels start before those of others that wait for a place.
+    pub fn urgent() -> Result<Stream> {
+        let of = |error| failed("making a stream", error);
+        let (_, most_urgent) = driver::stream::get_priority_range().map_err(of)?;
+        let handle = driver::stream::create_with_priority(driver::stream::StreamKind::NonBlocking, most_urgent);
+        Ok(Stream { handle: handle.map_err(of)? })
+    }
+
     pub fn handle(&self) -> sys::CUstream {
         self.handle
     }

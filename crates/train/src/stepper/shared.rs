@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use vitreous_data::loader::Batch;
 use vitreous_engine::{Run, State};
 
+use super::on_gpus::Carrier;
 use super::{NextBatch, StepResult, StepSettings, Stepper, set_rates};
 use crate::error::TrainError;
 use crate::ranks::{Link, Moments, Ranks, Reducer};
@@ -13,11 +14,12 @@ use crate::task::{Correct, Task, Weighting};
 pub(super) struct Shared {
     pub ranks: Ranks,
     pub reducer: Reducer,
+    pub carrier: Carrier,
 }
 
 /// What a rank tells of a batch that it has run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct BatchResult {
+pub(super) struct BatchResult {
     loss: f64,
     right: u64,
     total: u64,
@@ -53,8 +55,9 @@ impl Stepper {
             true => self.units_of_all(&shared.ranks, count, next)?,
             false => 0,
         };
-        let (mut own, mut used, mut last) = (Vec::new(), Vec::new(), run);
-        let rounds = count.div_ceil(size);
+        let (mut own, mut used, mut last) = self.run_on_gpus(shared, task, state, (count, units), next, run)?;
+        // GPUs that add up themselves have run all by now.
+        let rounds = if shared.carrier.reduction.is_some() { 0 } else { count.div_ceil(size) };
         for round in 0..rounds {
             let (index, contributors) = (round * size + rank, size.min(count - round * size));
             shared.reducer.begin(contributors, round + 1 == rounds);
@@ -147,7 +150,7 @@ impl Stepper {
         Ok(run)
     }
 
-    fn result_of(
+    pub(super) fn result_of(
         &mut self,
         task: &dyn Task,
         state: &mut State,

@@ -1,5 +1,6 @@
 //! `vitreous bench`: how fast a model runs or trains here, with random weights and data.
 
+mod collective;
 mod generate;
 mod sequences;
 
@@ -24,6 +25,7 @@ use vitreous_runtime::training_graph::training_graph;
 use super::{PrecisionName, parse_count, parse_size, parse_threads};
 use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
+use collective::CollectiveName;
 use generate::Generation;
 
 /// Measure how fast a model runs or trains on this machine, with random weights and data
@@ -63,6 +65,14 @@ pub struct Bench {
     /// On a GPU, also say where the time of a run goes
     #[arg(long)]
     profile: bool,
+    /// In mode `train` on one GPU, measure how much of the time that gradients take to travel is hidden behind the backward pass: steps
+    /// without adding them up, steps that do so in buckets of 25 MiB meanwhile, and adding up alone. There is one GPU, so nothing goes over
+    /// a link and nothing is added: NCCL copies every bucket to other memory of this GPU
+    #[arg(long, value_name = "LIBRARY", value_enum, ignore_case = true)]
+    collective: Option<CollectiveName>,
+    /// With `--collective`, how often each bucket is copied, so that it takes about as long as over a network
+    #[arg(long, value_name = "N", default_value = "16", value_parser = parse_count, allow_negative_numbers = true, requires = "collective")]
+    repeat: usize,
     /// How long to measure, in seconds; at least three runs are measured whatever they take
     #[arg(long, value_name = "S", default_value = "5", value_parser = parse_seconds, allow_negative_numbers = true)]
     seconds: f64,
@@ -104,7 +114,7 @@ struct Benched<'m> {
 
 /// The names and types of a graph's inputs that are data.
 fn inputs(graph: &Graph) -> Vec<(String, DType)> {
-    let data = graph.inputs().filter(|(name, _)| !matches!(*name, "learning_rate" | "ema_decay"));
+    let data = graph.inputs().filter(|(name, _)| !matches!(*name, "learning_rate" | "ema_decay" | "accumulate"));
     data.map(|(name, value)| (name.to_string(), graph.type_of(value).dtype)).collect()
 }
 
@@ -164,6 +174,9 @@ impl Bench {
             None => usual_batch(model.as_ref(), &device)?,
         };
         let model = Benched { call: self.call(model.as_ref(), batch), model: model.as_ref() };
+        if self.collective.is_some() {
+            return self.measure_collective(&model, batch, &device);
+        }
         let measured = self.measure(&model, batch, &device)?;
         let mut out = crate::say::stdout();
         if self.json {
@@ -173,6 +186,30 @@ impl Bench {
                 writeln!(out, "{line}")?;
             }
         }
+        Ok(())
+    }
+
+    fn measure_collective(&self, model: &Benched, batch: usize, device: &Device) -> Result<(), Failure> {
+        if self.mode != ModeName::Train {
+            return Err(Failure::input(anyhow!("--collective is about gradients: use it with --mode train")));
+        }
+        let hidden = collective::measure(model, self.precision.into(), device, self.repeat, self.seconds)?;
+        let mut out = crate::say::stdout();
+        if self.json {
+            let json =
+                json!({"model": self.model, "batch": batch, "device": device.name(), "collective": hidden.json()});
+            writeln!(out, "{json}")?;
+            return Ok(());
+        }
+        let [mode, precision] = self.names();
+        writeln!(
+            out,
+            "{}, {mode}, {precision}, batch {batch} of {}, on {}",
+            self.model,
+            model.size(),
+            described(device)
+        )?;
+        hidden.lines().iter().try_for_each(|line| writeln!(out, "{line}"))?;
         Ok(())
     }
 

@@ -9,6 +9,8 @@ use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use vitreous_data::loader::BrokenSample;
+use vitreous_engine::collective::Launch;
+use vitreous_engine::{Device, cuda};
 use vitreous_models::OpenOptions;
 use vitreous_pages::{format, report};
 use vitreous_train::checkpoint::Checkpoints;
@@ -111,7 +113,7 @@ impl Train {
         if let Some(name) = &self.show {
             return self.show(name);
         }
-        let ranks = crate::ranks::join()?;
+        let ranks = crate::ranks::join_with(|launch| self.gpu_of(launch))?;
         let (recipe, target) = match &self.resume {
             Some(path) if !ranks.is_first() => (Recipe::of_run(path).map_err(of_training)?, RunTarget::Nowhere),
             Some(path) => {
@@ -127,6 +129,15 @@ impl Train {
             None => self.new_run(&ranks)?,
         };
         self.train(recipe, target, ranks)
+    }
+
+    /// The GPU of a process that finds the others with it.
+    fn gpu_of(&self, launch: &Launch) -> Result<Option<Arc<cuda::Device>>, Failure> {
+        let threads = self.threads.unwrap_or_else(vitreous_runtime::threads);
+        match self.device.open_for(threads, launch.local_rank.unwrap_or(0))? {
+            Device::Cuda(gpu) => Ok(Some(gpu)),
+            Device::Cpu { .. } => Ok(None),
+        }
     }
 
     fn train(&self, recipe: Recipe, target: RunTarget, ranks: Ranks) -> Result<(), Failure> {

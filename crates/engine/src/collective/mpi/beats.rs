@@ -5,14 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::abi::Handle;
 use super::link::{BEAT, Mpi};
+use crate::collective::{OWN_PAUSE, SIGN_INTERVAL, SILENCE};
 use crate::error::{Error, Result};
-
-/// Between two signs of life.
-const INTERVAL: Duration = Duration::from_secs(1);
-/// How long a rank may be silent.
-const SILENCE: Duration = Duration::from_secs(20);
-/// A process that was itself stopped for this long must not blame the others.
-const OWN_PAUSE: Duration = Duration::from_secs(5);
 
 /// The byte of a sign of life, and that of the last one.
 const ALIVE: u8 = 1;
@@ -62,12 +56,12 @@ impl<H: Handle> Beats<H> {
     pub fn look(&mut self, mpi: &Mpi<H>) -> Result<()> {
         let now = Instant::now();
         // Often enough to see a sign in time, and rarely enough not to matter.
-        if now.duration_since(self.looked) < INTERVAL / 20 {
+        if now.duration_since(self.looked) < SIGN_INTERVAL / 20 {
             return Ok(());
         }
         let paused = now.duration_since(self.looked) > OWN_PAUSE;
         self.looked = now;
-        let sends = now.duration_since(self.sent) >= INTERVAL;
+        let sends = now.duration_since(self.sent) >= SIGN_INTERVAL;
         if sends {
             self.sent = now;
         }
