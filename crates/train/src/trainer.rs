@@ -18,7 +18,7 @@ use crate::events::Events;
 use crate::fingerprint::Fingerprint;
 use crate::metrics::{EpochMeans, EvaluationMetrics, GradientMetrics, MetricsFile, TrainingMetrics};
 use crate::observer::{CheckpointAverage, EpochSummary, Observer, Outcome, RunPlan};
-use crate::ranks::{Facts, Ranks, agree};
+use crate::ranks::{Facts, Ranks, agree, build};
 use crate::run_directory::{BEST, CHECKPOINTS, EVALUATION, MACHINE, METRICS, MODEL, RunDirectory, write_whole};
 use crate::schedule::Schedule;
 use crate::scores::{Score, Scores};
@@ -74,8 +74,8 @@ pub enum RunTarget {
 pub fn train(task: Box<dyn Task>, options: RunOptions, observer: &mut dyn Observer) -> Result<Outcome, TrainError> {
     // Measured while the device's memory is free, because it takes some.
     let peak = options.device.measured_limit(task.recipe().train.precision.into())?;
-    let facts = Facts {
-        version: env!("CARGO_PKG_VERSION").to_string(),
+    let facts = || Facts {
+        version: build(),
         instruction_set: Machine::this().instruction_set.to_string(),
         device: if options.device.is_gpu() { "cuda" } else { "cpu" }.to_string(),
         samples: task.facts().samples,

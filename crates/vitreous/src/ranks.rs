@@ -1,6 +1,7 @@
 //! Commands that a launcher (`mpirun`, `srun`) has started several times: each process finds the others, and all end together.
 
 use std::process::ExitCode;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -13,6 +14,9 @@ use crate::say::be_quiet;
 
 /// How long the others wait for rank 0 to fail, too.
 const FIRST_HAS_TIME: Duration = Duration::from_secs(1);
+
+/// How long the others may take to begin before this is told.
+const OTHERS_BEGIN: Duration = Duration::from_secs(30);
 
 /// The others, once this process has joined them.
 static WORLD: OnceLock<Arc<World>> = OnceLock::new();
@@ -33,7 +37,18 @@ pub fn join_with(gpu: impl FnOnce(&Launch) -> Result<Option<Arc<cuda::Device>>, 
     let fault = |sentence: &str| {
         complain!("error: {sentence}. All ranks end here; what was saved is whole, and --resume goes on from there");
     };
+    let (joined, has_joined) = channel::<()>();
+    let note = move || {
+        if has_joined.recv_timeout(OTHERS_BEGIN) == Err(RecvTimeoutError::Timeout) {
+            let seconds = OTHERS_BEGIN.as_secs();
+            complain!(
+                "note: the other processes have not begun after {seconds} seconds; waiting (do all run the same command?)"
+            );
+        }
+    };
+    drop(std::thread::Builder::new().spawn(note));
     let world = World::join_with(&launch, gpu.as_ref(), Box::new(fault)).map_err(Failure::work)?;
+    drop(joined);
     if world.rank() > 0 {
         be_quiet();
     }

@@ -74,7 +74,12 @@ pub trait Collective: Send {
     /// Ends all processes.
     fn abort(&mut self, code: i32);
 
-    /// Waits for all ranks to come here, and ends communication.
+    /// Waits for all ranks to come here; nothing but [`Collective::finish`] follows.
+    fn say_goodbye(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Ends communication.
     fn finish(&mut self) -> Result<()>;
 }
 

@@ -5,8 +5,12 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-/// Between two looks.
-const INTERVAL: Duration = Duration::from_millis(100);
+/// Between two looks: launchers end all processes within some milliseconds of the first.
+const INTERVAL: Duration = Duration::from_millis(5);
+/// How long the ends of others are waited for, when one has ended: the first is not always the one that is seen first.
+const OTHERS_END: Duration = Duration::from_millis(150);
+/// How long a process that has failed, and said so, has to end all others.
+const OWN_WORDS: Duration = Duration::from_secs(2);
 
 /// A process, as all ranks know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,14 +43,39 @@ impl Process {
     fn is_alive(&self) -> bool {
         began(self.id) == Some(self.began)
     }
+
+    /// How it has ended, as long as its parent has not asked.
+    fn end(&self) -> End {
+        let code = fields(self.id).and_then(|fields| fields.get(49)?.parse::<i32>().ok());
+        match code {
+            Some(code) if code & 0x7f != 0 => End::Killed,
+            Some(code) if code != 0 => End::Failed,
+            _ => End::Unknown,
+        }
+    }
+}
+
+/// How a process has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// By a signal.
+    Killed,
+    /// By itself, with an exit code that is not 0: it has said why.
+    Failed,
+    Unknown,
+}
+
+/// What the system says of a process behind its name: its state, and so on.
+fn fields(id: u32) -> Option<Vec<String>> {
+    let text = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // The name of the program, in brackets, may have spaces.
+    Some(text.rsplit_once(')')?.1.split_whitespace().map(str::to_string).collect())
 }
 
 /// When a process began; `None` if it has ended, or if the system does not say.
 fn began(id: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // The name of the program, in brackets, may have spaces: what counts is behind it.
-    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
-    let state = *fields.first()?;
+    let fields = fields(id)?;
+    let state = fields.first()?;
     if state == "Z" || state == "X" {
         return None;
     }
@@ -70,18 +99,50 @@ impl Neighbours {
         Neighbours { watched: watched.collect(), looked: Instant::now() }
     }
 
-    /// An error names one that has ended.
+    /// An error names those that have ended.
     pub fn look(&mut self) -> Result<()> {
         if self.looked.elapsed() < INTERVAL {
             return Ok(());
         }
         self.looked = Instant::now();
-        match self.watched.iter().find(|(_, process)| !process.is_alive()) {
-            None => Ok(()),
-            Some((rank, process)) => Err(Error::Lost {
-                rank: *rank,
-                what: format!("has ended without a word: process {} was killed, or ran out of memory", process.id),
-            }),
+        match self.watched.iter().any(|(_, process)| !process.is_alive()) {
+            false => Ok(()),
+            true => Err(self.gone()),
+        }
+    }
+
+    /// Names those that have ended, where one of them has.
+    fn gone(&self) -> Error {
+        // What is known of an end is lost when a parent asks for it.
+        let mut ends: Vec<Option<End>> = vec![None; self.watched.len()];
+        let begin = Instant::now();
+        while begin.elapsed() < OTHERS_END {
+            for (end, (_, process)) in ends.iter_mut().zip(&self.watched).filter(|(end, _)| end.is_none()) {
+                *end = (!process.is_alive()).then(|| process.end());
+            }
+            std::thread::sleep(INTERVAL);
+        }
+        if ends.contains(&Some(End::Failed)) {
+            // It speaks for itself, and ends all; whoever was ended by that is not to blame.
+            std::thread::sleep(OWN_WORDS);
+        }
+        let is_killed = ends.contains(&Some(End::Killed)) && !ends.contains(&Some(End::Failed));
+        let named = |end: &Option<End>| match end {
+            Some(End::Killed) => true,
+            Some(_) => !is_killed,
+            None => false,
+        };
+        let mut gone = self
+            .watched
+            .iter()
+            .zip(&ends)
+            .filter(|(_, end)| named(end))
+            .map(|((rank, process), _)| (*rank, process.id));
+        let (rank, id) = gone.next().unwrap_or((0, 0));
+        let others: String = gone.map(|(rank, id)| format!("; so has rank {rank}, process {id}")).collect();
+        Error::Lost {
+            rank,
+            what: format!("has ended without a word: process {id} was killed, or ran out of memory{others}"),
         }
     }
 }

@@ -16,6 +16,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How long a thread waits, for what will not come, to be ended with the whole run.
 const LAST_WAIT: Duration = Duration::from_secs(20);
 
+/// How long the others may take to begin.
+const BEGIN_LIMIT: Duration = Duration::from_secs(600);
+/// How long a library may take to end all processes, or communication, before this process ends by itself.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
 /// Something that the thread does with the others.
 type Job = Box<dyn FnOnce(&mut dyn Collective) -> Result<()> + Send>;
 
@@ -82,15 +87,31 @@ impl World {
             };
             let known = processes(link.as_mut()).map(|all| (link.rank(), link.name(), all));
             let rank = link.rank();
-            let Ok((_, _, all)) = &known else { return drop(ready.send(known)) };
+            let Ok((_, _, all)) = &known else {
+                drop(ready.send(known));
+                // Whoever has joined already waits for this one.
+                thread::sleep(PAUSE);
+                end_soon(1);
+                return link.abort(1);
+            };
             let (hosts, neighbours) = (all.iter().map(|p| p.host.clone()).collect(), Neighbours::of(all, rank));
             drop(ready.send(known));
             Communicator { link, inbox, neighbours, hosts, on_fault }.run();
         };
         let started = thread::Builder::new().name("communication".to_string()).spawn(communicate);
         started.map_err(|error| Error::Machine(format!("the system refuses a thread: {error}")))?;
-        let gone = |_| Error::Machine("communication with the other processes could not begin".to_string());
-        let (rank, name, all) = opened.recv().map_err(gone)??;
+        let (rank, name, all) = match opened.recv_timeout(BEGIN_LIMIT) {
+            Ok(found) => found?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Error::Machine("communication with the other processes could not begin".to_string()));
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(Error::Machine(format!(
+                    "the other processes have not begun after {} seconds: one of them was stopped, or runs another command",
+                    BEGIN_LIMIT.as_secs()
+                )));
+            }
+        };
         let on_this = |process: &&Process| process.host == all[rank].host;
         Ok(World {
             rank,
@@ -214,8 +235,19 @@ impl World {
     pub fn finish(&self) -> Result<()> {
         let (give, take) = channel();
         drop(self.orders.send(Order::Finish(give)));
-        take.recv().unwrap_or(Ok(()))
+        take.recv().unwrap_or(Ok(()))?;
+        // Some libraries hang at their end (MPICH with UCX between hosts); nothing is left to do.
+        take.recv_timeout(LAST_WORDS).unwrap_or(Ok(()))
     }
+}
+
+/// Ends this process if the library has not done so: it may wait for a launcher that cannot be reached.
+fn end_soon(code: i32) {
+    let end = move || {
+        thread::sleep(LAST_WORDS);
+        std::process::exit(code);
+    };
+    drop(thread::Builder::new().name("last words".to_string()).spawn(end));
 }
 
 fn open(launch: &Launch, device: Option<&Arc<cuda::Device>>) -> Result<Box<dyn Collective>> {
@@ -258,6 +290,7 @@ impl Communicator {
                 other => format!("{}: {other}", name_of(&self.hosts, self.link.rank())),
             };
             (self.on_fault)(&sentence);
+            end_soon(1);
             self.link.abort(1);
         }
     }
@@ -274,6 +307,7 @@ impl Communicator {
                     return Ok(());
                 }
                 Ok(Order::Finish(done)) => {
+                    drop(done.send(self.link.say_goodbye()));
                     drop(done.send(self.link.finish()));
                     return Ok(());
                 }
@@ -327,6 +361,10 @@ impl Collective for Watched<'_> {
     fn watch(&mut self) -> Result<()> {
         self.neighbours.look()?;
         self.link.watch()
+    }
+
+    fn say_goodbye(&mut self) -> Result<()> {
+        self.link.say_goodbye()
     }
 
     fn abort(&mut self, code: i32) {

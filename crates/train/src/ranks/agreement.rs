@@ -22,11 +22,18 @@ pub(crate) struct Facts {
     pub fingerprint: Fingerprint,
 }
 
+/// The version of this program and a checksum of its file: builds of one version may round differently.
+pub(crate) fn build() -> String {
+    let bytes = std::env::current_exe().and_then(std::fs::read).unwrap_or_default();
+    format!("{} (checksum of the program {:08x})", env!("CARGO_PKG_VERSION"), crc32c::crc32c(&bytes))
+}
+
 /// Refuses ranks that were started with something else than rank 0.
-pub(crate) fn agree(ranks: &Ranks, own: Facts) -> Result<(), TrainError> {
+pub(crate) fn agree(ranks: &Ranks, own: impl FnOnce() -> Facts) -> Result<(), TrainError> {
     if ranks.size() == 1 {
         return Ok(());
     }
+    let own = own();
     let all = ranks.gather(own)?;
     for (rank, facts) in all.iter().enumerate().skip(1) {
         let differences = differences(&all[0], facts);

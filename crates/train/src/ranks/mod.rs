@@ -12,7 +12,7 @@ mod parcel;
 mod reducer;
 mod shards;
 
-pub(crate) use agreement::{Facts, agree};
+pub(crate) use agreement::{Facts, agree, build};
 pub use parcel::Parcel;
 pub use reducer::Reducer;
 pub(crate) use shards::{Link, Moments};

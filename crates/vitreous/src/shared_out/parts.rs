@@ -121,7 +121,7 @@ impl Parts {
                 let entries = fs::read_dir(directory).map_err(failed)?.flatten();
                 let visible = |entry: fs::DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
                 // Another rank may just have written its job.
-                if entries.map(visible).any(|is_visible| is_visible) && !path.exists() {
+                if entries.any(visible) && !path.exists() {
                     return Err(Failure::input(anyhow!(
                         "{name} has other files: name an empty directory with --parts"
                     )));

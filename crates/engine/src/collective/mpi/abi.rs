@@ -99,7 +99,7 @@ impl<H: Handle> Functions<H> {
 }
 
 fn missing(error: libloading::Error) -> Error {
-    Error::Machine(format!("this MPI library lacks a function: {error}"))
+    Error::Machine(format!("this MPI library lacks a function: {}", super::library::reason(&error)))
 }
 
 /// Calls a function that writes a text and its length.

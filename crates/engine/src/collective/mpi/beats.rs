@@ -29,6 +29,8 @@ pub(super) struct Beats<H> {
     peers: Vec<Peer<H>>,
     sent: Instant,
     looked: Instant,
+    /// Whether this rank has said goodbye: nobody receives what would come behind it.
+    has_left: bool,
 }
 
 impl<H: Handle> Beats<H> {
@@ -49,7 +51,7 @@ impl<H: Handle> Beats<H> {
         for peer in &mut peers {
             peer.receiving = Some(mpi.start_receive(peer.rank, &mut peer.incoming[..], BEAT)?);
         }
-        Ok(Beats { peers, sent: now, looked: now })
+        Ok(Beats { peers, sent: now, looked: now, has_left: false })
     }
 
     /// Sends and receives what is due. An error names a rank that is silent.
@@ -67,7 +69,7 @@ impl<H: Handle> Beats<H> {
         }
         for peer in &mut self.peers {
             peer.receive(mpi, now)?;
-            if sends {
+            if sends && !self.has_left && !peer.has_ended {
                 peer.send(mpi, ALIVE)?;
             }
             if paused {
@@ -99,6 +101,7 @@ impl<H: Handle> Beats<H> {
     }
 
     fn say_bye(&mut self, mpi: &Mpi<H>) -> Result<()> {
+        self.has_left = true;
         for peer in &mut self.peers {
             peer.finish_sending(mpi)?;
             peer.send(mpi, BYE)?;

@@ -30,6 +30,11 @@ fn names(launcher: &Launcher) -> Vec<&'static str> {
     }
 }
 
+/// What the system says of a library that cannot be loaded.
+pub(super) fn reason(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 fn load(name: &str) -> Result<Library, libloading::Error> {
     // Open MPI loads parts of itself, which look for its symbols among those of the whole process.
     #[cfg(unix)]
@@ -65,14 +70,16 @@ fn abi_of(library: &Library) -> Abi {
 
 fn find(launcher: &Launcher) -> Result<(Library, String)> {
     if let Some(named) = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty()) {
-        let failed = |error| Error::Machine(format!("{VARIABLE}={named}: this MPI library cannot be loaded: {error}"));
+        let failed = |error| {
+            Error::Machine(format!("{VARIABLE}={named}: this MPI library cannot be loaded: {}", reason(&error)))
+        };
         return Ok((load(&named).map_err(failed)?, named));
     }
     let mut reasons = Vec::new();
     for name in names(launcher) {
         match load(name) {
             Ok(library) => return Ok((library, name.to_string())),
-            Err(error) => reasons.push(error.to_string()),
+            Err(error) => reasons.push(reason(&error)),
         }
     }
     let who = match launcher {

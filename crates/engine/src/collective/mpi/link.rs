@@ -177,10 +177,11 @@ impl<H: Handle> Collective for Mpi<H> {
         unsafe { (self.functions.abort)(self.world, code) };
     }
 
+    fn say_goodbye(&mut self) -> Result<()> {
+        self.beats.take().map_or(Ok(()), |mut beats| beats.end(self))
+    }
+
     fn finish(&mut self) -> Result<()> {
-        if let Some(mut beats) = self.beats.take() {
-            beats.end(self)?;
-        }
         // SAFETY: no request is open.
         check(unsafe { (self.functions.finalize)() }, "MPI_Finalize")
     }

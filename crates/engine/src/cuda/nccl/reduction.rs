@@ -332,8 +332,11 @@ fn end_of(table: &[Parameter]) -> usize {
     ends.max().unwrap_or(0)
 }
 
+/// The part of a bucket that the last one has at most: nothing is left to compute while it travels.
+const LAST: usize = 8;
+
 /// Cuts the gradients of the trained parameters, whose order is that of their places, into buckets of about so many floats: those of the last
-/// ones come first, as the backward pass does. What lies between two of them is zero, and travels along.
+/// ones come first, as the backward pass does, and a small bucket comes last. What lies between two of them is zero, and travels along.
 fn buckets(table: &[Parameter], floats: usize) -> (Vec<Range<usize>>, Vec<Option<usize>>) {
     let mut trained: Vec<(usize, Range<usize>)> = table
         .iter()
@@ -346,8 +349,13 @@ fn buckets(table: &[Parameter], floats: usize) -> (Vec<Range<usize>>, Vec<Option
     trained.sort_by_key(|(_, range)| std::cmp::Reverse(range.start));
     let (mut buckets, mut bucket_of) = (Vec::<Range<usize>>::new(), vec![None; table.len()]);
     for (index, range) in trained {
+        let is_of_last = |end: usize| end <= floats / LAST;
         match buckets.last_mut() {
-            Some(last) if last.end - range.start <= floats.max(1) => last.start = range.start,
+            Some(bucket)
+                if bucket.end - range.start <= floats.max(1) && is_of_last(bucket.end) == is_of_last(range.end) =>
+            {
+                bucket.start = range.start;
+            }
             _ => buckets.push(range),
         }
         bucket_of[index] = Some(buckets.len() - 1);
@@ -401,6 +409,8 @@ mod tests {
             assert!(buckets.iter().all(|range| range.len() <= floats.max(largest)), "{floats}: {buckets:?}");
         }
         assert_eq!(buckets(&table, 1).0.len(), 3);
-        assert_eq!(buckets(&table, 1000).0.len(), 1);
+        // The last is small, so that little travels when nothing is left to compute.
+        let of = |floats: usize| buckets(&table, floats).0.iter().map(ExactSizeIterator::len).collect::<Vec<_>>();
+        assert_eq!((of(10 * all).len(), of(8 * 64)[1..].to_vec()), (1, vec![64]));
     }
 }
