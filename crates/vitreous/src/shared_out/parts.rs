@@ -118,7 +118,7 @@ impl Parts {
                 }
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let entries = fs::read_dir(directory).map_err(failed)?.flatten();
+                let mut entries = fs::read_dir(directory).map_err(failed)?.flatten();
                 let visible = |entry: fs::DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
                 // Another rank may just have written its job.
                 if entries.any(visible) && !path.exists() {
