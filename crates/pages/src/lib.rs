@@ -1,7 +1,8 @@
 //! Pages that open from disk: one file each, nothing fetched, readable in light and dark, on a phone and on paper.
 //!
 //! Parts of pages (charts, maps, sections) are functions from data to HTML or SVG, so that other programs can show them, too. The
-//! modules [`explain`], [`explain_text`], [`explain_encoder`], [`explain_language`], [`explain_speech`], [`report`] and [`summary`] put them together.
+//! modules [`explain`], [`explain_text`], [`explain_encoder`], [`explain_language`], [`explain_speech`], [`report`] and [`summary`] put them together; [`explained`] looks inside a
+//! model for them.
 //!
 //! A [`Document`] is a title, a lead and sections of HTML. What users can name (files, classes) goes through [`escape`] before it
 //! is put into HTML, and through [`Document::data`] before a script reads it.
@@ -15,6 +16,7 @@ pub mod explain_image_text;
 pub mod explain_language;
 pub mod explain_speech;
 pub mod explain_text;
+pub mod explained;
 pub mod facts;
 pub mod flow;
 pub mod folding;

@@ -3,6 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
+use vitreous_pages::explained::ExplainedError;
 use vitreous_pages::write::WriteError;
 
 /// Why a command did not succeed.
@@ -82,6 +83,16 @@ fn chain(error: &anyhow::Error) -> String {
 /// An error of the runtime: what other input would mend is bad input.
 impl From<vitreous_runtime::Error> for Failure {
     fn from(error: vitreous_runtime::Error) -> Failure {
+        match error.is_input() {
+            true => Failure::input(error),
+            false => Failure::work(error),
+        }
+    }
+}
+
+/// An input that is not explained.
+impl From<ExplainedError> for Failure {
+    fn from(error: ExplainedError) -> Failure {
         match error.is_input() {
             true => Failure::input(error),
             false => Failure::work(error),

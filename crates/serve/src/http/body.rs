@@ -114,6 +114,8 @@ pub struct Input {
     pub text: Option<String>,
     /// The text that belongs to it.
     pub pair: Option<String>,
+    /// A translation of it.
+    pub target: Option<String>,
     /// Names of classes, between commas.
     pub labels: Option<String>,
     /// The sentence that they are put into, in place of `{}`.
@@ -137,8 +139,11 @@ struct InputFields {
     pair: Option<String>,
     question: Option<String>,
     context: Option<String>,
+    target: Option<String>,
     /// An image file in base64.
     image: Option<String>,
+    /// A recording in base64.
+    audio: Option<String>,
     labels: Option<String>,
     template: Option<String>,
 }
@@ -162,10 +167,11 @@ impl Input {
                 "file" | "image" | "audio" => input.file = Some(value),
                 "text" | "question" => input.text = Some(text(&name, &value)?),
                 "pair" | "text_pair" | "context" => input.pair = Some(text(&name, &value)?),
+                "target" => input.target = Some(text(&name, &value)?),
                 "labels" => input.labels = Some(text(&name, &value)?),
                 "template" => input.template = Some(text(&name, &value)?),
                 _ => {
-                    let known = "file, image, audio, text, pair, question, context, labels and template";
+                    let known = "file, image, audio, text, pair, question, context, target, labels and template";
                     return Err(Refusal::bad(format!("a form has the fields {known}, but no `{name}`")));
                 }
             }
@@ -176,13 +182,16 @@ impl Input {
     fn of_json(body: &[u8]) -> Result<Input, Refusal> {
         use base64::Engine;
         let fields: InputFields = parse(body)?;
-        let decode = |text: String| base64::engine::general_purpose::STANDARD.decode(text);
-        let file = fields.image.map(decode).transpose();
-        let file = file.map_err(|error| Refusal::field("image", format!("`image` is not base64: {error}")))?;
+        let decode = |name: &'static str, text: Option<String>| {
+            let decoded = text.map(|text| base64::engine::general_purpose::STANDARD.decode(text)).transpose();
+            decoded.map_err(|error| Refusal::field(name, format!("`{name}` is not base64: {error}")))
+        };
+        let file = decode("image", fields.image)?.or(decode("audio", fields.audio)?);
         Ok(Input {
             file: file.map(Bytes::from),
             text: fields.text.or(fields.question),
             pair: fields.pair.or(fields.text_pair).or(fields.context),
+            target: fields.target,
             labels: fields.labels,
             template: fields.template,
         })
@@ -211,9 +220,9 @@ impl Input {
         }
     }
 
-    /// The image.
-    pub fn take_file(&mut self) -> Result<Bytes, Refusal> {
-        let what = "this model takes an image: send the file as the body, or as the field `image` of a form";
+    /// The file: of `an image`, or of `a recording`.
+    pub fn take_file(&mut self, of: &str) -> Result<Bytes, Refusal> {
+        let what = format!("this model takes {of}: send the file as the body, or as the field `file` of a form");
         self.file.take().filter(|file| !file.is_empty()).ok_or_else(|| Refusal::bad(what))
     }
 }

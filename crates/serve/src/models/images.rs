@@ -25,8 +25,6 @@ pub struct ImageService {
     features: OnceCell<Images>,
     /// Images that may be decoded or wait decoded: compressed ones take little memory.
     decoded: Arc<Semaphore>,
-    /// Explanations take memory, so that they are computed one after the other.
-    explaining: Semaphore,
 }
 
 /// An image as the model takes it. While it is there, it counts as decoded.
@@ -54,7 +52,6 @@ impl ImageService {
             logits: OnceCell::new(),
             features: OnceCell::new(),
             decoded: Arc::new(Semaphore::new((4 * batch).clamp(16, 1024))),
-            explaining: Semaphore::new(1),
         };
         // What is asked for most is ready before the first request.
         let (cell, output) = match service.classes() {
@@ -127,17 +124,6 @@ impl ImageService {
     /// Whether a batch should wait for an image that is being decoded.
     pub fn arrive(&self) -> Option<crate::work::Arrival> {
         self.logits.get().or(self.features.get()).map(Collector::arrive)
-    }
-
-    /// Does something that takes much memory, alone.
-    pub async fn alone<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&ImageModel, &vitreous_engine::Device) -> Result<T, WorkError> + Send + 'static,
-    ) -> Result<T, WorkError> {
-        let _permit = self.explaining.acquire().await.map_err(|_| WorkError::Busy)?;
-        let (model, device) = (self.model.clone(), self.around.settings.device.clone());
-        let done = tokio::task::spawn_blocking(move || work(&model, &device));
-        done.await.map_err(|error| WorkError::Failed(error.to_string()))?
     }
 
     pub(super) fn tensors(&self) -> Tensors {

@@ -51,6 +51,8 @@ pub struct Served {
     queue: Arc<Semaphore>,
     room: usize,
     watched: Option<Watched>,
+    /// Explanations take memory, so that they are computed one after the other.
+    explaining: Semaphore,
 }
 
 /// What a model can do.
@@ -134,13 +136,23 @@ impl Served {
         let loaded = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let (name, room) = (name.to_string(), limits.queue.max(1));
         let queue = Arc::new(Semaphore::new(room));
-        Served { name, what, service, path: None, loaded, queue, room, watched: None }
+        Served { name, what, service, path: None, loaded, queue, room, watched: None, explaining: Semaphore::new(1) }
     }
 
     /// A place for a request, if the queue is not full.
     pub fn place(&self) -> Result<Place, WorkError> {
         let permit = self.queue.clone().try_acquire_owned().map_err(|_| WorkError::Busy)?;
         Ok(Place { _permit: permit })
+    }
+
+    /// Does something that takes much memory, alone.
+    pub async fn alone<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, WorkError> + Send + 'static,
+    ) -> Result<T, WorkError> {
+        let _permit = self.explaining.acquire().await.map_err(|_| WorkError::Busy)?;
+        let done = tokio::task::spawn_blocking(work);
+        done.await.map_err(|error| WorkError::Failed(error.to_string()))?
     }
 
     /// The endpoints that it answers, each with what to send.
@@ -165,9 +177,9 @@ impl Served {
                     false if texts.fills() => "--data-binary 'Paris is the [MASK] of France.'",
                     false => "--data-binary 'A text.'",
                 };
-                let mut all = Vec::new();
+                let mut all = vec![plain(format!("/explain/{name}"), &format!("{body} > page.html"))];
                 if texts.classifies() {
-                    all.push(plain(format!("/classify/{name}"), body));
+                    all.insert(0, plain(format!("/classify/{name}"), body));
                 }
                 if texts.embeds() {
                     all.push(json("/v1/embeddings", format!("{{\"model\": \"{name}\", \"input\": \"A text.\"}}")));
@@ -182,17 +194,24 @@ impl Served {
                     let body = format!("{{\"model\": \"{name}\", \"messages\": {messages}}}");
                     all.push(json("/v1/chat/completions", body));
                 }
+                all.push(plain(format!("/explain/{name}"), "--data-binary 'Once upon a time' > page.html"));
                 all
             }
             Service::Sequences(_) => {
-                vec![json("/v1/completions", format!("{{\"model\": \"{name}\", \"prompt\": \"A text.\"}}"))]
+                vec![
+                    json("/v1/completions", format!("{{\"model\": \"{name}\", \"prompt\": \"A text.\"}}")),
+                    plain(format!("/explain/{name}"), "--data-binary 'A text.' > page.html"),
+                ]
             }
             Service::ImagesAndTexts(_) => {
                 let form = "-F image=@photo.jpg -F 'labels=a cat,a dog' -F 'template=a photo of {}'";
                 vec![plain(format!("/classify/{name}"), form)]
             }
             Service::Speech(_) => {
-                vec![plain("/v1/audio/transcriptions".to_string(), &format!("-F model={name} -F file=@speech.wav"))]
+                vec![
+                    plain("/v1/audio/transcriptions".to_string(), &format!("-F model={name} -F file=@speech.wav")),
+                    plain(format!("/explain/{name}"), "--data-binary @speech.wav > page.html"),
+                ]
             }
         };
         if self.tensors().is_some() {

@@ -65,7 +65,7 @@ pub async fn classify(
 }
 
 async fn classify_image(images: &ImageService, input: &mut Input, top: usize) -> Result<serde_json::Value, Refusal> {
-    let file = input.take_file()?;
+    let file = input.take_file("an image")?;
     let arrival = images.arrive();
     let prepared = images.prepare(file).await?;
     drop(arrival);
@@ -90,7 +90,7 @@ async fn classify_by_name(
     );
     let set = set.map_err(WorkError::from)?;
     let names = set.labels().to_vec();
-    let prepared = both.images.prepare(input.take_file()?).await?;
+    let prepared = both.images.prepare(input.take_file("an image")?).await?;
     let (logits, scores) = both.classify(prepared.numbers, set).await?;
     Ok(json!({"top": top_json(&scores, top, |class| names[class].clone()), "logits": logits}))
 }

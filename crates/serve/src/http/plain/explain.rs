@@ -1,31 +1,30 @@
-//! `/explain/NAME`: what a model does inside with an image, as the page that `vitreous explain` writes, or as JSON.
+//! `/explain/NAME`: what a model does inside with an image, a text or a recording, as the page that `vitreous explain` writes, or as JSON.
+
+mod image;
+mod speech;
+mod text;
 
 use std::sync::Arc;
 
 use axum::extract::{Path, Query as UrlQuery, Request, State};
 use axum::http::header::ACCEPT;
 use axum::response::Response;
-use vitreous_engine::{Device, Graph};
-use vitreous_explain::{Classes, Explainer, Settings, Structure, pictures};
-use vitreous_models::{Call, Size};
-use vitreous_pages::explain::weights::WeightPictures;
-use vitreous_pages::explain::{ImagePage, PartSeen, json, page};
-use vitreous_pages::facts::{flow_notes, image_model};
-use vitreous_pages::flow;
-use vitreous_runtime::ImageModel;
+use vitreous_pages::explained::ExplainedError;
 
 use super::classify::top;
 use crate::http::shape::{html, json_answer};
 use crate::http::{App, Input, Query, cannot};
-use crate::models::{PreparedImage, Service};
+use crate::models::watched::WatchedModel;
+use crate::models::{Served, Service};
 use crate::refusal::Refusal;
 use crate::work::WorkError;
 
-/// Show what a model does inside with an image
+/// Show what a model does inside with an image, a text or a recording
 #[utoipa::path(post, path = "/explain/{name}", tag = "Plain",
-    params(("name" = String, Path, description = "The model"), ("top" = Option<usize>, Query, description = "How many classes"),
+    params(("name" = String, Path, description = "The model"), ("top" = Option<usize>, Query, description = "How many classes, or tokens"),
         ("format" = Option<String>, Query, description = "`html`, or `json`, which `Accept: application/json` asks for, too")),
-    request_body(content_type = "application/octet-stream", description = "An image file; or a form or JSON with `image`"),
+    request_body(content_type = "application/octet-stream", description = "An image, a text or a recording; or a form or JSON with \
+        `image`, `audio`, `text`, `pair`, `question`, `context`, `target`"),
     responses((status = 200, description = "A page, or JSON"), (status = 400, description = "The request is wrong")))]
 pub async fn explain(
     State(app): State<Arc<App>>,
@@ -43,18 +42,20 @@ pub async fn explain(
         None => accepts.split(',').any(|kind| kind.trim().starts_with("application/json")),
     };
     let served = app.model(Some(&name))?;
-    let Service::Images(images) = &served.service else { return Err(cannot(&served, "explain images")) };
-    let mut input = Input::read(&app, request).await?;
-    let place = served.place()?;
-    let prepared = images.prepare(input.take_file()?).await?;
-    let shown = served.name.clone();
-    let work = move |model: &ImageModel, device: &Device| explained(model, device, &prepared, &shown, top, as_json);
-    let explained = images.alone(work).await?;
-    drop(place);
+    let shown = Shown { name: served.name.clone(), top, as_json };
+    let explained = explained(&app, &served, shown, request).await?;
     Ok(match explained {
         Explained::Json(object) => json_answer(&object),
         Explained::Page(page) => html(page),
     })
+}
+
+/// How it is shown.
+struct Shown {
+    /// What the model is called. Where it lies on the server's disk is nobody's business.
+    name: String,
+    top: usize,
+    as_json: bool,
 }
 
 enum Explained {
@@ -62,48 +63,40 @@ enum Explained {
     Page(String),
 }
 
-fn explained(
-    model: &ImageModel,
-    device: &Device,
-    image: &PreparedImage,
-    name: &str,
-    top: usize,
-    as_json: bool,
-) -> Result<Explained, WorkError> {
-    let architecture = model.model.architecture.as_ref();
-    let structure = Structure::of(architecture).map_err(failed)?;
-    let usual = Settings::usual(structure, vitreous_runtime::threads());
-    let settings = Settings { classes: Classes::TopAnd(top, Vec::new()), ..usual };
-    let mut explainer = Explainer::new(&model.model, settings, device).map_err(failed)?;
-    let explanation = explainer.explain(&image.numbers).map_err(failed)?;
-    if as_json {
-        return Ok(Explained::Json(json::object("image", None, &explanation, model, top)));
-    }
-    let pictures = pictures(&model.model).map_err(failed)?;
-    let weights = WeightPictures::draw(&pictures, model.input.channels).map_err(failed)?;
-    let mut graph = Graph::for_inference();
-    architecture.build(&mut graph, &Call::whole(1)).map_err(failed)?;
-    let flow = flow::drawing(&graph, &flow_notes(architecture));
-    let mut facts = image_model(&model.model).map_err(failed)?;
-    // Where a model lies on the server's disk is nobody's business.
-    facts.path = name.to_string();
-    let size = explanation.layout.image;
-    let seen = model.preprocess.undo(&image.numbers, [size.height, size.width]).map_err(failed)?;
-    let [whole, part] = image.sizes.map(|[height, width]| Size { height, width });
-    let shown = ImagePage {
-        path: "image",
-        model: &facts,
-        seen: &seen,
-        part: PartSeen { image: whole, seen: part },
-        explanation: &explanation,
-        parts: None,
-        weights: &weights,
-        flow: &flow,
-        top,
+async fn explained(app: &Arc<App>, served: &Served, shown: Shown, request: Request) -> Result<Explained, Refusal> {
+    let Some(watched) = served.watched() else { return Err(cannot(served, "explain")) };
+    let (model, device) = (watched.model.clone(), watched.device().clone());
+    let mut input = Input::read(app, request).await?;
+    let place = served.place()?;
+    let explained = match (&served.service, model) {
+        (Service::Images(images), WatchedModel::Image(model)) => {
+            let prepared = images.prepare(input.take_file("an image")?).await?;
+            served.alone(move || image::explained(&model, &device, &prepared, &shown)).await?
+        }
+        (_, WatchedModel::Speech(model)) => {
+            let file = input.take_file("a recording")?;
+            let most = app.limits.audio_seconds;
+            served.alone(move || speech::explained(&model, &device, &file, most, &shown)).await?
+        }
+        (Service::ImagesAndTexts(_), _) => return Err(cannot(served, "explain")),
+        (_, model) => {
+            let given = text::Given::of(&mut input)?;
+            served.alone(move || text::explained(&model, &device, &given, &shown)).await?
+        }
     };
-    Ok(Explained::Page(page(&shown).map_err(failed)?))
+    drop(place);
+    Ok(explained)
 }
 
 fn failed(error: impl std::fmt::Display) -> WorkError {
     WorkError::Failed(error.to_string())
+}
+
+impl From<ExplainedError> for WorkError {
+    fn from(error: ExplainedError) -> WorkError {
+        match error.is_input() {
+            true => WorkError::Input(error.to_string()),
+            false => WorkError::Failed(error.to_string()),
+        }
+    }
 }

@@ -127,6 +127,11 @@ impl Watched {
         Watched { model, name, around, inputs: Mutex::default(), worker: OnceCell::new(), described: OnceLock::new() }
     }
 
+    /// Where it is computed.
+    pub fn device(&self) -> &vitreous_engine::Device {
+        &self.around.settings.device
+    }
+
     fn store(&self) -> std::sync::MutexGuard<'_, InputStore> {
         self.inputs.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,22 +5,18 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::anyhow;
-use serde_json::{Value as Json, json};
+use serde_json::json;
 use vitreous_engine::Precision;
-use vitreous_pages::explain_speech::{KIND, SpeechPage, SpokenWord, WindowShown, page};
+use vitreous_pages::explain_speech::KIND;
+use vitreous_pages::explained::speech::{html, object};
 use vitreous_pages::{format, write};
 use vitreous_runtime::described;
-use vitreous_runtime::speech::{
-    HeardWindow, HeardWord, POSITIONS_PER_SECOND, SpeechModel, SpeechSettings, Transcriber, Transcript, language_name,
-};
+use vitreous_runtime::speech::{SpeechModel, SpeechSettings, Transcriber};
 
 use super::Explain;
 use super::files::{self, PAGE};
 use super::names::Names;
 use crate::failure::Failure;
-
-/// The most windows of a recording that are drawn: ten minutes.
-const MOST_WINDOWS: usize = 20;
 
 /// Explains all recordings.
 pub fn run(explain: &Explain) -> Result<(), Failure> {
@@ -62,22 +58,17 @@ pub fn run(explain: &Explain) -> Result<(), Failure> {
         files::create_folder(directory)?;
         let file = directory.join(PAGE);
         files::check_page(&file, KIND)?;
-        let windows: Vec<WindowShown> = heard.iter().take(MOST_WINDOWS).map(window).collect();
-        let html = page(&SpeechPage {
-            path: &shown,
-            model: &explain.model.to_string_lossy(),
-            language: language_name(&transcript.language).unwrap_or(&transcript.language),
-            seconds: transcript.seconds,
-            heads: &model.alignment_heads,
-            bins: model.input.bins,
-            windows: &windows,
-            window_count: heard.len(),
-        });
-        write::write_page(&file, &html.map_err(Failure::work)?)?;
+        let html = html(&shown, &explain.model.to_string_lossy(), &model, &transcript, &heard)?;
+        write::write_page(&file, &html)?;
         pages += 1;
         let page = file.to_string_lossy();
         match explain.json {
-            true => writeln!(out, "{}", object(&shown, &page, &model, &transcript, &heard))?,
+            true => {
+                let mut object = object(&model, &transcript, &heard);
+                object["path"] = json!(shown);
+                object["page"] = json!(page);
+                writeln!(out, "{object}")?;
+            }
             false => writeln!(out, "{}\t{}", format::one_line(&page), format::one_line(transcript.text.trim()))?,
         }
         out.flush()?;
@@ -118,42 +109,4 @@ fn check_options(explain: &Explain) -> Result<(), Failure> {
         Some((option, _)) => Err(Failure::input(anyhow!("{option} cannot be used with a speech recognition model"))),
         None => Ok(()),
     }
-}
-
-fn window(heard: &HeardWindow) -> WindowShown {
-    let word = |word: &HeardWord| SpokenWord {
-        text: word.word.text.clone(),
-        start: word.word.start,
-        end: word.word.end,
-        probability: word.word.probability,
-        attention: word.attention.clone(),
-    };
-    WindowShown { start: heard.start, mel: heard.mel.clone(), words: heard.words.iter().map(word).collect() }
-}
-
-fn object(path: &str, page: &str, model: &SpeechModel, transcript: &Transcript, heard: &[HeardWindow]) -> Json {
-    let window = |window: &HeardWindow| {
-        let words: Vec<Json> = window
-            .words
-            .iter()
-            .map(|heard| {
-                let word = &heard.word;
-                json!({
-                    "word": word.text, "start": word.start, "end": word.end, "probability": word.probability,
-                    "attention": heard.attention
-                })
-            })
-            .collect();
-        json!({"start": window.start, "frames": window.mel.len() / model.input.bins, "words": words})
-    };
-    json!({
-        "path": path,
-        "page": page,
-        "text": transcript.text.trim(),
-        "language": transcript.language,
-        "seconds": transcript.seconds,
-        "heads": model.alignment_heads,
-        "positions_per_second": POSITIONS_PER_SECOND,
-        "windows": heard.iter().map(window).collect::<Vec<_>>(),
-    })
 }

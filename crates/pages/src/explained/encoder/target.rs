@@ -1,18 +1,15 @@
 //! Which numbers the relevance of tokens is computed for.
 
-use anyhow::anyhow;
 use vitreous_explain::ExplainError;
 use vitreous_explain::encoder::{Target, TextPass};
 use vitreous_explain::inside::{Attribution, Given, Inside};
 use vitreous_models::Gives;
-use vitreous_pages::explain_encoder::{NamedFillings, TokenRelevance};
-use vitreous_pages::format::one_line;
 use vitreous_runtime::scores::{best, softmax};
 use vitreous_runtime::text::{TextModel, best_span};
 
-use super::super::{Explain, choose, failure};
-use super::{ReadText, Setting};
-use crate::failure::Failure;
+use super::super::ExplainedError;
+use super::{ReadText, Setting, is_head};
+use crate::explain_encoder::{NamedFillings, TokenRelevance};
 
 /// The class of what is no entity.
 const OUTSIDE: &str = "O";
@@ -20,56 +17,15 @@ const OUTSIDE: &str = "O";
 /// A number, what it is in words, and what it is called in arrays.
 type Named = (Target, String, String);
 
-/// Refuses options that this model or its texts have no use for.
-pub fn check_options(explain: &Explain, model: &TextModel, texts: &[ReadText]) -> Result<(), Failure> {
-    let signature = model.model.architecture.signature();
-    let (named, masked) = (signature.named_outputs() > 0, signature.masked_tokens().is_some());
-    if explain.token.is_some() && !masked && signature.token_classes().is_none() {
-        let what = format!("--token is for models with an output for each token, and this is {}", signature.what());
-        return Err(Failure::input(anyhow!(what)));
-    }
-    if let Some(token) = explain.token {
-        let lengths = texts.iter().map(|text| text.encoding.len());
-        if let Some(count) = lengths.filter(|&count| token >= count).min() {
-            let what = format!("--token {token}: the text has {count} tokens, 0 to {}", count - 1);
-            return Err(Failure::input(anyhow!(what)));
-        }
-    }
-    match explain.classes.first() {
-        Some(class) if !named && !masked => Err(Failure::input(anyhow!(
-            "--class {}: this is {}, which has no classes",
-            one_line(class),
-            signature.what()
-        ))),
-        _ => classes(explain, model).map(|_| ()),
-    }
-}
-
-/// The classes that were asked for; of a masked language model, tokens of its vocabulary.
-fn classes(explain: &Explain, model: &TextModel) -> Result<Vec<usize>, Failure> {
-    if model.model.architecture.signature().masked_tokens().is_none() {
-        return choose::classes(&explain.classes, &model.model).map_err(Failure::Input);
-    }
-    let id = |text: &String| {
-        let known = model.tokenizer.id(text).filter(|&id| (id as usize) < model.input.vocabulary);
-        known.map(|id| id as usize).ok_or_else(|| {
-            let what = "is no token of the vocabulary: write one as the page does";
-            Failure::input(anyhow!("--class {}: this {what}", one_line(text)))
-        })
-    };
-    explain.classes.iter().map(id).collect()
-}
-
 /// The relevance of all tokens for each number, or why there is none.
-pub fn relevance(
-    explain: &Explain,
+pub(super) fn relevance(
     setting: &Setting,
     text: &ReadText,
     pass: &mut TextPass,
     logits: &[f32],
     fillings: &[NamedFillings],
-) -> Result<(Vec<TokenRelevance>, Option<String>), Failure> {
-    let targets = match targets(explain, setting, text, logits, fillings)? {
+) -> Result<(Vec<TokenRelevance>, Option<String>), ExplainedError> {
+    let targets = match targets(setting, text, logits, fillings) {
         Ok(targets) => targets,
         Err(note) => return Ok((Vec::new(), Some(note))),
     };
@@ -79,9 +35,9 @@ pub fn relevance(
     });
     let mut found = Vec::new();
     for (target, name, key) in targets {
-        let gradient_attention = pass.relevance(&target).map_err(failure)?;
+        let gradient_attention = pass.relevance(&target)?;
         let integrated = match &baseline {
-            Some(baseline) => Some(pass.attributions(&target, baseline).map_err(failure)?),
+            Some(baseline) => Some(pass.attributions(&target, baseline)?),
             None => None,
         };
         let parts = parts(setting, text, &target)?;
@@ -92,7 +48,7 @@ pub fn relevance(
 
 /// What the parts of the model add to a logit; `None` of other numbers, and where that is no sum. Of two texts, whose tokens are of two
 /// types, it is not computed.
-fn parts(setting: &Setting, text: &ReadText, target: &Target) -> Result<Option<Attribution>, Failure> {
+fn parts(setting: &Setting, text: &ReadText, target: &Target) -> Result<Option<Attribution>, ExplainedError> {
     let (token, output) = match *target {
         Target::Output(output) => (0, output),
         Target::OfToken { token, output } => (token, output),
@@ -102,32 +58,30 @@ fn parts(setting: &Setting, text: &ReadText, target: &Target) -> Result<Option<A
         return Ok(None);
     }
     let given = Given::Tokens(text.encoding.ids.clone());
-    let mut inside = Inside::read(&setting.model.model, given, setting.device).map_err(failure)?;
+    let mut inside = Inside::read(&setting.model.model, given, setting.device)?;
     match inside.attribution(token, output) {
         Ok(parts) => Ok(Some(parts)),
         Err(ExplainError::NotAttributable { .. }) => Ok(None),
-        Err(error) => Err(failure(error)),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// The numbers; or, as an error, a sentence that says why there is none.
 fn targets(
-    explain: &Explain,
     setting: &Setting,
     text: &ReadText,
     logits: &[f32],
     fillings: &[NamedFillings],
-) -> Result<Result<Vec<Named>, String>, Failure> {
+) -> Result<Vec<Named>, String> {
     let model = setting.model;
     let signature = model.model.architecture.signature();
-    let is_head = |gives: &&Gives| !matches!(gives, Gives::Vector(_) | Gives::TokenVectors(_));
-    let asked = classes(explain, model)?;
+    let asked = &setting.asked.outputs;
     let with_asked = |first: usize| {
         let others = asked.iter().copied().filter(move |&class| class != first);
         std::iter::once(first).chain(others)
     };
     let largest = |logits: &[f32]| best(&softmax(logits), 1).first().copied().unwrap_or(0);
-    Ok(Ok(match signature.gives.iter().find(is_head) {
+    Ok(match signature.gives.iter().find(is_head) {
         Some(Gives::Classes(_) | Gives::Labels(_)) => {
             let of = |class: usize| {
                 (Target::Output(class), format!("the logit of “{}”", model.label(class)), class.to_string())
@@ -140,8 +94,8 @@ fn targets(
             with_asked(asked.first().copied().unwrap_or(0)).map(of).collect()
         }
         Some(Gives::TokenClasses(count)) => {
-            let Some(token) = explain.token.or_else(|| surest(model, text, logits, *count)) else {
-                return Ok(Err("The text has no token of its own, so there is no class to explain.".to_string()));
+            let Some(token) = setting.asked.token.or_else(|| surest(model, text, logits, *count)) else {
+                return Err("The text has no token of its own, so there is no class to explain.".to_string());
             };
             let of = |class: usize| {
                 let name = format!(
@@ -154,12 +108,12 @@ fn targets(
             with_asked(largest(&logits[token * count..][..*count])).map(of).collect()
         }
         Some(Gives::MaskedTokens(_)) => {
-            let Some(token) = explain.token.or_else(|| text.masked.first().copied()) else {
+            let Some(token) = setting.asked.token.or_else(|| text.masked.first().copied()) else {
                 let mask = model.mask().map_or("the mask token".to_string(), |(_, mask)| mask);
-                return Ok(Err(format!(
+                return Err(format!(
                     "The text has no {mask}, so there is no answer whose tokens could be relevant: write {mask} in place of a word, or choose a \
                      token with --token."
-                )));
+                ));
             };
             let best = fillings.last().and_then(|last| last.tokens[token].first()).map_or(0, |(id, _, _)| *id as usize);
             let of = |id: usize| {
@@ -178,10 +132,10 @@ fn targets(
                     format!("the answer from token {start} to token {end}: its start logit and its end logit, added");
                 vec![(Target::Span { start, end }, name, format!("{start}.{end}"))]
             }
-            None => return Ok(Err("The context has no token, so there is no answer.".to_string())),
+            None => return Err("The context has no token, so there is no answer.".to_string()),
         },
         Some(Gives::Vector(_) | Gives::TokenVectors(_) | Gives::NextToken(_) | Gives::Sequence(_)) | None => {
-            match &setting.other {
+            match setting.other {
                 Some((other, vector)) => {
                     let name = format!("the cosine similarity with “{other}”");
                     vec![(Target::Similarity(vector.clone()), name, "similarity".to_string())]
@@ -192,7 +146,7 @@ fn targets(
                 }
             }
         }
-    }))
+    })
 }
 
 fn token_name(model: &TextModel, text: &ReadText, token: usize) -> String {

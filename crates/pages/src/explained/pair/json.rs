@@ -1,16 +1,14 @@
 //! The explanation of a sentence as one line of JSON.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 use vitreous_data::text::Word;
 use vitreous_explain::text::TextAttention;
 
-use vitreous_pages::explain_text::SentencePage;
-use vitreous_pages::explain_text::words::{PairPieces, Side};
+use crate::explain_text::SentencePage;
+use crate::explain_text::words::{PairPieces, Side};
 
-/// The object that `--json` prints; see the guide for its fields.
-pub fn object(shown: &SentencePage, page: &Path) -> Value {
+/// The explanation as JSON; see the guide for its fields.
+pub fn object(shown: &SentencePage) -> Value {
     let SentencePage { explanation, words, pieces, .. } = shown;
     let (sources, targets) = (explanation.source.len(), explanation.written.len());
     let mut target = side((*pieces, Side::Target), &explanation.written, &words.written);
@@ -28,7 +26,6 @@ pub fn object(shown: &SentencePage, page: &Path) -> Value {
     });
     json!({
         "text": shown.text,
-        "page": page.to_string_lossy(),
         "translation": shown.translation,
         "given": shown.is_given,
         "log_probability": log_probability,

@@ -2,23 +2,21 @@
 
 use vitreous_explain::encoder::Target;
 use vitreous_models::{Gives, Pooling};
-use vitreous_pages::explain_encoder::{ScoredClass, TextPage, TextPrediction};
 use vitreous_runtime::scores::{best, sigmoid, softmax};
 use vitreous_runtime::text::{answers_in, cosine};
 
-use super::super::Explain;
-use super::{ReadText, Setting};
+use super::{ReadText, Setting, is_head};
+use crate::explain_encoder::{ScoredClass, TextPage, TextPrediction};
 
 /// The prediction, from the logits of a head or the text's vector.
-pub fn of(explain: &Explain, setting: &Setting, text: &ReadText, logits: &[f32], vector: &[f32]) -> TextPrediction {
+pub(super) fn of(setting: &Setting, text: &ReadText, logits: &[f32], vector: &[f32]) -> TextPrediction {
     let model = setting.model;
     let class = |scores: &[f64], index: usize| ScoredClass { index, label: model.label(index), score: scores[index] };
     let classes = |scores: Vec<f64>, several: bool| TextPrediction::Classes {
-        top: best(&scores, explain.top()).into_iter().map(|index| class(&scores, index)).collect(),
+        top: best(&scores, setting.asked.top).into_iter().map(|index| class(&scores, index)).collect(),
         count: scores.len(),
         several,
     };
-    let is_head = |gives: &&Gives| !matches!(gives, Gives::Vector(_) | Gives::TokenVectors(_));
     match model.model.architecture.signature().gives.iter().find(is_head) {
         Some(Gives::Classes(_)) => classes(softmax(logits), false),
         Some(Gives::Labels(_)) => classes(logits.iter().map(|&logit| sigmoid(logit)).collect(), true),
@@ -37,7 +35,7 @@ pub fn of(explain: &Explain, setting: &Setting, text: &ReadText, logits: &[f32],
         }
         Some(Gives::Span) => {
             let context = text.shown.get(1).map_or("", |(_, context)| context);
-            let answers = answers_in(&text.encoding, context, logits, explain.top());
+            let answers = answers_in(&text.encoding, context, logits, setting.asked.top);
             TextPrediction::Answers(answers.into_iter().map(|answer| (answer.text, answer.score)).collect())
         }
         Some(Gives::MaskedTokens(_)) => TextPrediction::Masked,
@@ -46,7 +44,7 @@ pub fn of(explain: &Explain, setting: &Setting, text: &ReadText, logits: &[f32],
                 width: vector.len(),
                 length: vector.iter().map(|&number| f64::from(number).powi(2)).sum::<f64>().sqrt(),
                 pooling: pooling_name(setting.pooling),
-                similarity: setting.other.as_ref().map(|(other, of_other)| (other.clone(), cosine(vector, of_other))),
+                similarity: setting.other.map(|(other, of_other)| (other.clone(), cosine(vector, of_other))),
             }
         }
     }

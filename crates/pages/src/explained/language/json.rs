@@ -1,13 +1,12 @@
 //! The explanation of a language model's text as one line of JSON.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
-use vitreous_pages::explain_language::{LanguagePage, NamedToken, NearestWords};
-use vitreous_pages::inside::json::{attribution, effects, scores};
 
-/// The object that `--json` prints; see the guide for its fields.
-pub fn object(page: &LanguagePage, file: &Path) -> Value {
+use crate::explain_language::{LanguagePage, NamedToken, NearestWords};
+use crate::inside::json::{attribution, effects, scores};
+
+/// The explanation as JSON; see the guide for its fields.
+pub fn object(page: &LanguagePage) -> Value {
     let text = &page.text;
     let actual = page.actual.iter().map(|actual| match actual {
         Some((share, rank)) => json!({"probability": share, "rank": rank}),
@@ -26,7 +25,6 @@ pub fn object(page: &LanguagePage, file: &Path) -> Value {
     });
     let mut object = json!({
         "text": text.texts.first().map(|(_, text)| text),
-        "page": file.to_string_lossy(),
         "tokens": text.tokens,
         "ids": text.ids,
         "actual": actual.collect::<Vec<_>>(),

@@ -1,15 +1,14 @@
 //! The explanation of a text as one line of JSON.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 use vitreous_data::text::Encoding;
-use vitreous_pages::explain_encoder::json::relevance;
-use vitreous_pages::explain_encoder::{NamedFillings, ScoredClass, TextPage, TextPrediction};
 
-/// The object that `--json` prints; see the guide for its fields.
-pub fn object(page: &TextPage, logits: &[f32], encoding: &Encoding, file: &Path) -> Value {
-    let mut object = json!({ "page": file.to_string_lossy() });
+use crate::explain_encoder::json::relevance;
+use crate::explain_encoder::{NamedFillings, ScoredClass, TextPage, TextPrediction};
+
+/// The explanation as JSON; see the guide for its fields.
+pub fn object(page: &TextPage, logits: &[f32], encoding: &Encoding) -> Value {
+    let mut object = json!({});
     for (name, text) in &page.texts {
         let key = match *name {
             "Second text" => "text_pair",
