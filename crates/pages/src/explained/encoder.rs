@@ -84,11 +84,7 @@ pub fn read_question(model: &TextModel, question: &str, context: &str) -> Result
     read(model, shown, TextInput { text: question.to_string(), pair: Some(context.to_string()) })
 }
 
-fn read(
-    model: &TextModel,
-    shown: Vec<(&'static str, String)>,
-    input: TextInput,
-) -> Result<ReadText, ExplainedError> {
+fn read(model: &TextModel, shown: Vec<(&'static str, String)>, input: TextInput) -> Result<ReadText, ExplainedError> {
     if let Some((name, _)) = shown.iter().find(|(_, text)| text.trim().is_empty()) {
         return Err(ExplainedError::input(format!("{name}: this text is empty; give one with words")));
     }
@@ -142,14 +138,9 @@ impl<'m> EncoderTexts<'m> {
     }
 
     /// Everything about one text, and the logits of its head.
-    pub fn explain(
-        &mut self,
-        text: &ReadText,
-        asked: &EncoderAsked,
-    ) -> Result<(TextPage, Vec<f32>), ExplainedError> {
+    pub fn explain(&mut self, text: &ReadText, asked: &EncoderAsked) -> Result<(TextPage, Vec<f32>), ExplainedError> {
         let EncoderTexts { model, explainer, device, structure, pooling, other } = self;
-        let setting =
-            Setting { model, device, pooling: *pooling, other: other.as_ref(), asked };
+        let setting = Setting { model, device, pooling: *pooling, other: other.as_ref(), asked };
         let signature = model.model.architecture.signature();
         let mut pass = explainer.read(tokens(text))?;
         let attention = pass.attention()?;

@@ -207,8 +207,7 @@ impl<'m> Sentences<'m> {
         };
         let pair = [sentence.source.clone(), target.clone()];
         let (start, choice) = (self.start, &self.choice);
-        let explanation =
-            explain_tokens(model.architecture(), &model.weights(), start, pair, choice, &self.device)?;
+        let explanation = explain_tokens(model.architecture(), &model.weights(), start, pair, choice, &self.device)?;
         let words = Words::of(model.pieces(), &explanation).map_err(ExplainedError::work)?;
         let translation = model.text(&target)?;
         let (text, is_given) = (sentence.text.clone(), sentence.target.is_some());

@@ -1,9 +1,7 @@
 //! A recording as a speech model hears it: its spectrogram, and where the decoder listened for each word.
 
 use serde_json::{Value as Json, json};
-use vitreous_runtime::speech::{
-    HeardWindow, HeardWord, POSITIONS_PER_SECOND, SpeechModel, Transcript, language_name,
-};
+use vitreous_runtime::speech::{HeardWindow, HeardWord, POSITIONS_PER_SECOND, SpeechModel, Transcript, language_name};
 
 use super::ExplainedError;
 use crate::explain_speech::{SpeechPage, SpokenWord, WindowShown, page};

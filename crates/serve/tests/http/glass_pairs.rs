@@ -1,4 +1,4 @@
-//! Models with two sides, watched: a translator and a model of speech.
+//! Models with two sides, watched and explained: a translator and a model of speech.
 
 use std::path::Path;
 
@@ -154,5 +154,35 @@ fn a_model_of_speech_shows_what_it_hears() {
     let edited = look(&server, "ear", &json!({"input": id, "edits": edits, "want": {"answer": {"top": 1}}}));
     assert_ne!(edited.header["answer"]["tokens"], seen.header["answer"]["tokens"]);
     post(server.address, "/glass/ear/inputs", "audio/flac", b"no recording").refused(400);
+    server.finish().expect("an end");
+}
+
+#[test]
+fn sentences_and_recordings_are_explained_as_they_are_answered() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [translator_path, ear] = ["translator", "ear"].map(|name| folder.path().join(name));
+    translator(&translator_path);
+    whisper(&ear);
+    let server = start(vec![named("translator", translator_path), named("ear", ear)]);
+    let address = server.address;
+    let written = post_json(address, "/v1/completions", &json!({"model": "translator", "prompt": "two four"})).ok();
+    let told = post(address, "/explain/translator?format=json", "text/plain", b"two four").ok();
+    assert_eq!(told["translation"], written["choices"][0]["text"]);
+    assert_eq!((&told["given"], &told["page"]), (&json!(false), &Value::Null));
+    let asked = json!({"text": "two four", "target": "nana one"});
+    let told = post_json(address, "/explain/translator?format=json", &asked).ok();
+    assert_eq!((&told["given"], &told["translation"]), (&json!(true), &json!("nana one")));
+    let page = post(address, "/explain/translator", "text/plain", b"two four");
+    assert!(page.status == 200 && page.text().contains("two"), "{}", page.text());
+
+    let recording = std::fs::read(repository("crates/data/tests/fixtures/audio/mono.flac")).expect("a fixture");
+    let (kind, fields) = form(&[("model", b"ear"), ("file", &recording)]);
+    let heard = post(address, "/v1/audio/transcriptions", &kind, &fields).ok();
+    let told = post(address, "/explain/ear?format=json", "audio/flac", &recording).ok();
+    assert_eq!(told["text"], heard["text"].as_str().expect("text").trim());
+    assert!(share(&told["seconds"]) > 0.0 && told["windows"].is_array());
+    let page = post(address, "/explain/ear", "audio/flac", &recording);
+    assert!(page.status == 200 && page.text().contains("<svg"), "{}", page.text());
+    assert!(post(address, "/explain/ear", "audio/flac", b"noise").refused(400).contains("the recording"));
     server.finish().expect("an end");
 }

@@ -81,7 +81,52 @@ fn what_a_model_does_inside_is_a_page_or_json() {
     assert!(!page.text().contains("fixtures"), "a path is told");
     let told = post(shared(), "/explain/vit?format=json", "image/png", &bytes).ok();
     assert!(told["rollout"][0]["patches"].is_array() && told["page"].is_null());
-    assert!(post(shared(), "/explain/llama", "text/plain", b"a").refused(400).contains("a language model"));
+    assert!(post(shared(), "/explain/vit", "text/plain", b"a").refused(400).contains("takes an image"));
+}
+
+#[test]
+fn a_text_is_explained_as_a_page_or_json() {
+    let expected = read_json(&fixture("texts/expected.json"));
+    let entry = &expected["bert_classes"][0];
+    let text = entry["input"].as_str().expect("text");
+    let told = post(shared(), "/explain/bert_classes?format=json&top=2", "text/plain", text.as_bytes()).ok();
+    assert_close(&numbers(&told["logits"]), &numbers(&entry["logits"]), 1e-5);
+    let count = told["tokens"].as_array().expect("tokens").len();
+    assert_eq!(told["attention"][0]["mean"].as_array().expect("rows").len(), count);
+    assert_eq!((told["top"].as_array().expect("a list").len(), &told["page"]), (2, &Value::Null));
+    let page = post(shared(), "/explain/bert_classes", "text/plain", text.as_bytes());
+    assert!(page.header("content-type").expect("a type").starts_with("text/html"));
+    assert!(page.text().contains("bert_classes") && !page.text().contains("fixtures"), "a path is told");
+    let pair = json!({"text": "one text", "pair": "one text"});
+    let same = post_json(shared(), "/explain/sentence_mean?format=json", &pair).ok();
+    assert_close(&[same["similarity"]["score"].as_f64().expect("a cosine")], &[1.0], 1e-5);
+    let answers = read_json(&fixture("texts/answers.json"));
+    let asked = json!({"question": answers[0]["question"], "context": answers[0]["context"]});
+    let classified = post_json(shared(), "/classify/bert_answers", &asked).ok();
+    let told = post_json(shared(), "/explain/bert_answers?format=json", &asked).ok();
+    assert_eq!(told["answers"][0]["answer"], classified["answers"][0]["answer"]);
+
+    let told = post(shared(), "/explain/llama?format=json", "text/plain", b"One day").ok();
+    let body = json!({"model": "llama", "prompt": "One day", "max_tokens": 1, "temperature": 0, "logprobs": 1});
+    let written = post_json(shared(), "/v1/completions", &body).ok();
+    let likeliest = written["choices"][0]["logprobs"]["token_logprobs"][0].as_f64().expect("a number");
+    let last = told["lens"].as_array().expect("layers").last().expect("a layer")["tokens"].clone();
+    let share = last.as_array().expect("tokens").last().expect("a token")[0]["score"].as_f64().expect("a share");
+    assert_close(&[share.ln()], &[likeliest], 1e-3);
+    assert!(post(shared(), "/explain/llama", "text/plain", b"One day").text().contains("llama"));
+
+    for (model, body, says) in [
+        ("llama", json!({"text": "One day", "pair": "Two"}), "takes no `pair`"),
+        ("bert_classes", json!({"text": "One day", "target": "Two"}), "takes no `target`"),
+        ("bert_answers", json!({"question": "Who?"}), "send `question` and `context`"),
+        ("llama", json!({"text": " "}), "the text is empty"),
+        ("llama", json!({"text": "One day. ".repeat(2000)}), "give a shorter one"),
+        ("bert_masked", json!({"image": "////"}), "not UTF-8"),
+    ] {
+        let told = post_json(shared(), &format!("/explain/{model}"), &body);
+        assert_eq!(told.status, 400, "{model} {}", told.text());
+        assert!(told.text().contains(says), "{model}: {}", told.text());
+    }
 }
 
 #[test]

@@ -13,9 +13,7 @@ use vitreous_explain::inside::{Given, NearestTokens, value_of};
 use vitreous_explain::{Choice, Structure};
 use vitreous_models::Model;
 use vitreous_pages::explain_language::{KIND, LanguagePage, NamedToken, NearestWords, page};
-use vitreous_pages::explained::language::{
-    LanguageAsked, LanguageTexts, object, read_text, single_token, token_name,
-};
+use vitreous_pages::explained::language::{LanguageAsked, LanguageTexts, object, read_text, single_token, token_name};
 use vitreous_pages::{format, write};
 use vitreous_runtime::language::LanguageModel;
 use vitreous_runtime::{Intervene, described};
@@ -150,7 +148,12 @@ fn chosen_token(model: &LanguageModel, text: &str) -> Result<u32, Failure> {
 }
 
 /// The words nearest to the vectors that were asked for.
-fn nearest(explain: &Explain, model: &LanguageModel, ids: &[u32], device: &Device) -> Result<Vec<NearestWords>, Failure> {
+fn nearest(
+    explain: &Explain,
+    model: &LanguageModel,
+    ids: &[u32],
+    device: &Device,
+) -> Result<Vec<NearestWords>, Failure> {
     if explain.nearest.is_empty() {
         return Ok(Vec::new());
     }

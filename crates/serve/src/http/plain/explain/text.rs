@@ -37,12 +37,7 @@ impl Given {
 }
 
 /// What the model does with a text.
-pub fn explained(
-    model: &WatchedModel,
-    device: &Device,
-    given: &Given,
-    shown: &Shown,
-) -> Result<Explained, WorkError> {
+pub fn explained(model: &WatchedModel, device: &Device, given: &Given, shown: &Shown) -> Result<Explained, WorkError> {
     let takes_pairs = matches!(model, WatchedModel::Text(_));
     let takes_targets = matches!(model, WatchedModel::Translator(_) | WatchedModel::Sequence(_));
     for (name, given, taken) in [("pair", &given.pair, takes_pairs), ("target", &given.target, takes_targets)] {
