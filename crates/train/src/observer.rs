@@ -77,6 +77,8 @@ pub struct RunPlan {
     pub batches_per_step: usize,
     /// The ranks, their hosts, and what connects them, if there are several.
     pub ranks: Option<String>,
+    /// Ranks that have nothing to do, because an epoch has fewer batches than there are ranks.
+    pub idle_ranks: usize,
     /// The run directory; empty but on rank 0.
     pub directory: PathBuf,
 }

@@ -200,6 +200,7 @@ impl Trainer {
                 None => all,
             }),
             batches_per_step: batches_per_step as usize,
+            idle_ranks: ranks.size().saturating_sub(batches_per_step as usize),
         };
         let session = Session {
             first_step: plan.first_step,

@@ -145,6 +145,12 @@ impl Observer for TrainProgress {
         self.line(&format!("device  {}", self.device));
         if let Some(ranks) = &plan.ranks {
             self.line(&format!("ranks   {ranks}; {} batches in an update", plan.batches_per_step));
+            if plan.idle_ranks > 0 {
+                let idle = format::count(plan.idle_ranks, "rank has", "ranks have");
+                self.line(&format!(
+                    "note: {idle} nothing to do, an epoch has too few batches: take a smaller train.batch"
+                ));
+            }
         }
         self.line(&format!("run     {}", plan.directory.display()));
         if plan.first_step > 0 {

@@ -203,6 +203,29 @@ fn a_rank_that_hangs_ends_the_run_with_its_name() {
 }
 
 #[test]
+fn a_rank_that_is_killed_ends_the_run_and_is_named() {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name").trim().to_string();
+    for launcher in launchers() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let run_directory = directory.path().join("run");
+        let words = tiny(&["output.checkpoint_steps=2", "train.epochs=200"]);
+        let child = start(launcher, 3, &[&words[..], &["--out", text_of(&run_directory)]].concat());
+        wait_for_step(&run_directory, 2);
+        signal(processes(child.id())[1], "-KILL");
+        let killed = Instant::now();
+        let ended = child.wait_with_output().expect("ends");
+        assert!(!ended.status.success() && killed.elapsed() < Duration::from_secs(30), "{}", launcher.0);
+        // MPICH's launcher may be faster than the ranks: then its banner, on standard output, is all that is said.
+        let said = [ended.stdout, ended.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        let by_rank = (0..3).any(|rank| said.contains(&format!("rank {rank} (host {host})")));
+        let by_launcher = said.contains(&host) && (said.contains("signal 9") || said.contains("EXIT CODE: 9"));
+        assert!(by_rank || by_launcher, "{}: {said}", launcher.0);
+        assert!(saved_step(&run_directory) >= 2);
+    }
+}
+
+#[test]
 fn ranks_that_differ_are_refused_before_the_first_step() {
     let Some(&launcher) = launchers().last() else { return };
     let directory = tempfile::tempdir().expect("a directory");
@@ -220,6 +243,16 @@ fn ranks_that_differ_are_refused_before_the_first_step() {
         assert!(said.contains(part), "{said}");
     }
     assert!(!run_directory.exists(), "a run was begun");
+}
+
+#[test]
+fn ranks_that_have_nothing_to_do_are_told_of() {
+    let Some(&launcher) = launchers().last() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let run_directory = directory.path().join("run");
+    let words = tiny(&["--out", text_of(&run_directory), "train.batch=10000", "train.epochs=1"]);
+    let outcome = run(launcher, 2, &words).succeeded();
+    assert!(outcome.stderr.contains("note: 1 rank has nothing to do"), "{}", outcome.stderr);
 }
 
 #[test]
