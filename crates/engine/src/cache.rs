@@ -226,6 +226,29 @@ impl Caches {
         }
     }
 
+    /// Whether memory of caches on a device is taken as rows are written, and can be given back. On a GPU all is taken at once and kept.
+    pub fn give_memory_back(device: &Device) -> bool {
+        matches!(device, Device::Cpu { .. }) && cfg!(all(feature = "mmap", target_os = "linux"))
+    }
+
+    /// Gives the memory of a slot's rows from one on back to the system, in each of these caches; it is taken again as they are
+    /// written. What they held is lost. Nothing happens where [`Caches::give_memory_back`] says that it cannot be.
+    pub fn give_back(&mut self, names: &[impl AsRef<str>], slot: usize, row: usize) -> Result<()> {
+        let mut all = Vec::new();
+        for index in self.indices(names)? {
+            let Entry { name, value } = &self.entries[index];
+            let axes = Axes::of(value);
+            check_rows(name, "slot", slot, axes.slots)?;
+            check_rows(name, "row", row, axes.capacity + 1)?;
+            all.push((index, axes));
+        }
+        match &mut self.memory {
+            Memory::Cpu(memory) => memory.give_back(&all, slot, row),
+            Memory::Cuda(_) => {}
+        }
+        Ok(())
+    }
+
     /// Sets all of these caches to zero.
     pub fn zero(&mut self, names: &[impl AsRef<str>]) -> Result<()> {
         let indices = self.indices(names)?;

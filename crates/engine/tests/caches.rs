@@ -490,3 +490,33 @@ fn first_rows_of_a_slot_are_dropped() {
         }
     }
 }
+
+#[test]
+fn memory_of_rows_is_given_back_and_taken_again() {
+    let device = Device::Cpu { threads: 1 };
+    let (slots, capacity, dim) = (3, 8192, 64);
+    let mut graph = Graph::for_inference();
+    for (name, dtype) in [("f32", DType::F32), ("bf16", DType::Bf16)] {
+        graph.cache(name, [slots, capacity, dim], dtype).unwrap();
+    }
+    let mut caches = Caches::new(&[&graph], &device).unwrap();
+    let ones = vec![1.0; capacity * dim];
+    for name in ["f32", "bf16"] {
+        (0..slots).for_each(|slot| caches.write(name, slot, 0, &ones).unwrap());
+    }
+    caches.give_back(&["f32", "bf16"], 1, 1024).unwrap();
+    let is_written = |value: &f32| *value == 1.0;
+    for name in ["f32", "bf16"] {
+        let kept = caches.read(name).unwrap();
+        let slot = |slot: usize| &kept[slot * capacity * dim..(slot + 1) * capacity * dim];
+        assert!([slot(0), slot(2)].iter().all(|rows| rows.iter().all(is_written)), "other slots");
+        assert!(slot(1)[..1024 * dim].iter().all(is_written), "rows before");
+        if Caches::give_memory_back(&device) {
+            assert!(!slot(1)[1024 * dim..].iter().any(is_written), "rows behind");
+        }
+        caches.write(name, 1, 0, &ones).unwrap();
+        assert!(caches.read(name).unwrap().iter().all(is_written));
+    }
+    assert!(caches.give_back(&["f32"], 3, 0).is_err() && caches.give_back(&["f32"], 0, capacity + 1).is_err());
+    caches.give_back(&["f32"], 0, capacity).unwrap();
+}

@@ -96,12 +96,19 @@ fn talk() {
     println!("RANK {rank} DONE");
 }
 
+/// Sends this process a signal that ends or stops it.
+fn send_myself(signal: &str) {
+    let _ = Command::new("kill").args([signal, &std::process::id().to_string()]).status();
+    // Any thread may be the one that gets it: on a busy machine the others go on for a moment.
+    std::thread::sleep(Duration::from_secs(60));
+}
+
 /// The last rank is killed while the others wait for it.
 fn die() {
     let world = join();
     world.barrier().expect("all are here");
     if world.rank() + 1 == world.size() {
-        let _ = Command::new("kill").args(["-9", &std::process::id().to_string()]).status();
+        send_myself("-9");
     }
     let waited = world.ask(|link| gather_all(link, b"never"));
     println!("RANK {} WENT ON {waited:?}", world.rank());
@@ -112,7 +119,7 @@ fn hang() {
     let world = join();
     world.barrier().expect("all are here");
     if world.rank() + 1 == world.size() {
-        let _ = Command::new("kill").args(["-STOP", &std::process::id().to_string()]).status();
+        send_myself("-STOP");
     }
     let waited = world.ask(|link| gather_all(link, b"never"));
     println!("RANK {} WENT ON {waited:?}", world.rank());

@@ -138,6 +138,60 @@ fn many_at_once_are_written_as_each_alone() {
 }
 
 #[test]
+fn texts_that_run_out_of_memory_for_their_keys_take_turns() {
+    for name in MODELS {
+        let peer = Peer::open(name);
+        let room = 96 - peer.prompts.iter().map(Vec::len).max().expect("prompts");
+        let request = |prompt: usize| Request::greedy(peer.prompts[prompt].clone(), room);
+        let requests = || (0..peer.prompts.len()).map(request).collect::<Vec<_>>();
+        let alone: Vec<_> =
+            requests().into_iter().map(|one| run(&mut peer.generator(options(1)), vec![one])[0].pair()).collect();
+        // Memory for one text, and for little more.
+        for tokens in [0, 128, 150, 250] {
+            let small = GenerateOptions { cache_tokens: Some(tokens), ..options(6) };
+            let mut generator = peer.generator(small);
+            for round in 0..2 {
+                let mut most = 0;
+                let ids: Vec<RequestId> =
+                    requests().into_iter().map(|request| generator.add(request).expect("a request")).collect();
+                let mut written = vec![Vec::new(); ids.len()];
+                while !generator.is_idle() {
+                    for update in generator.advance().expect("tokens") {
+                        let which = ids.iter().position(|id| *id == update.id).expect("a request");
+                        written[which].extend(update.token.map(|token| token.token));
+                    }
+                    most = most.max(generator.cached_tokens());
+                }
+                let expected: Vec<&Vec<u32>> = alone.iter().map(|(tokens, _)| tokens).collect();
+                assert_eq!(written.iter().collect::<Vec<_>>(), expected, "{name}, {tokens} tokens, round {round}");
+                assert!(most <= generator.cache_room(), "{name}: {most} of {}", generator.cache_room());
+            }
+            // A window's keys fit.
+            if [128, 150].contains(&tokens) && name != "mistral" {
+                assert!(generator.tally().paused > 0, "{name}, {tokens} tokens: nobody had to wait");
+            }
+        }
+        // Searches get what they need before they begin, or are refused.
+        let mut small = peer.generator(GenerateOptions { cache_tokens: Some(96), ..options(6) });
+        let beams = |beam: usize, max_tokens: usize| Request {
+            beams: Some(SearchOptions { beam, length_penalty: 1.0 }),
+            ..Request::greedy(peer.prompts[0].clone(), max_tokens)
+        };
+        let short = 31 - peer.prompts[0].len().min(30);
+        let expected = run(&mut peer.generator(options(3)), vec![beams(3, short)]);
+        let found = run(&mut small, [beams(3, short)].into_iter().chain(requests()).chain([beams(3, short)]).collect());
+        for outcome in [&found[0], &found[found.len() - 1]] {
+            let hypotheses = |outcome: &Outcome| outcome.ended.as_ref().expect("an end").hypotheses[0].tokens.clone();
+            assert_eq!(hypotheses(outcome), hypotheses(&expected[0]), "{name}");
+        }
+        if name != "mistral" {
+            let refused = small.add(beams(3, 80)).expect_err("too many").to_string();
+            assert!(refused.contains("3 beams of") && refused.contains("more than the 96 tokens"), "{refused}");
+        }
+    }
+}
+
+#[test]
 fn a_prompt_in_chunks_is_a_whole_prompt() {
     for name in MODELS {
         let peer = Peer::open(name);
@@ -539,6 +593,8 @@ fn memory_is_known_before_it_is_taken() {
     let (few, many) = (memory(options(1)), memory(options(7)));
     // Two layers, keys and values, two heads of four numbers.
     assert_eq!((few.per_token, few.caches, many.caches), (2 * 2 * 8 * 4, 128 * 96, 7 * 128 * 96));
+    let shared = memory(GenerateOptions { cache_tokens: Some(200), ..options(7) });
+    assert_eq!(shared.caches, 128 * 224, "whole blocks of 32 tokens");
     let narrow = memory(GenerateOptions { cache: Some(CacheFormat::Bf16), ..options(1) });
     assert_eq!(narrow.caches, few.caches / 2);
     let huge = GenerateOptions { slots: 1 << 33, ..options(1) };

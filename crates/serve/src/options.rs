@@ -71,6 +71,8 @@ pub struct ModelSettings {
     pub slots: Option<usize>,
     /// The most tokens of a text, prompt included; `None`: 4096, or what the model reads if that is less.
     pub context: Option<usize>,
+    /// Tokens of all texts that a language model writes whose keys and values there is memory for; `None`: as many as its slots can have.
+    pub cache_tokens: Option<usize>,
     /// The most images or texts of a batch; `None`: as many as keep the device busy.
     pub batch: Option<usize>,
 }

@@ -34,7 +34,7 @@ struct Move {
 impl CacheMemory {
     /// Zeros for caches of these types.
     pub fn new(types: &[&Type]) -> Result<CacheMemory> {
-        let buffers = types.iter().map(|value| Floats::zeroed(value.bytes().div_ceil(4)));
+        let buffers = types.iter().map(|value| Floats::zeroed_in_parts(value.bytes().div_ceil(4)));
         Ok(CacheMemory { buffers: buffers.collect::<Result<_>>()? })
     }
 
@@ -103,6 +103,14 @@ impl CacheMemory {
             let start = slot * axes.slot_bytes();
             let from = start + by * axes.row_bytes();
             self.bytes(index).copy_within(from..from + rows * axes.row_bytes(), start);
+        }
+    }
+
+    /// Gives back the memory of the rows of a slot from one on.
+    pub fn give_back(&mut self, caches: &[(usize, Axes)], slot: usize, row: usize) {
+        for &(index, axes) in caches {
+            let start = slot * axes.slot_bytes();
+            self.buffers[index].give_back(start + row * axes.row_bytes()..start + axes.slot_bytes());
         }
     }
 

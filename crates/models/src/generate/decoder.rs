@@ -149,7 +149,8 @@ impl Planned {
 
 impl<'m> Decoder<'m> {
     /// A decoder with caches of a shape, ready to run a plan. On the CPU at most `kept` plans are kept, on a GPU, where making one
-    /// takes longer than a whole sequence, all of them.
+    /// takes longer than a whole sequence, all of them. Where no more than a part of the caches will be used at the same time,
+    /// `cache_bytes` says how much.
     pub fn new(
         source: &mut OnDevice,
         model: &'m dyn Architecture,
@@ -157,6 +158,7 @@ impl<'m> Decoder<'m> {
         room: StepShape,
         shape: PlanShape,
         kept: usize,
+        cache_bytes: Option<usize>,
     ) -> Result<Decoder<'m>> {
         let device = source.device().clone();
         let planned = Planned::new(source, model, precision, room, shape)?;
@@ -166,7 +168,8 @@ impl<'m> Decoder<'m> {
             let caches = whole.caches().map(|(name, _)| name).filter(|name| of_source(name) == are_sources);
             caches.map(str::to_string).collect::<Vec<String>>()
         };
-        let needed = Caches::bytes_needed(&[&whole])? + device.bytes_needed_with_weights(&planned.plan);
+        let caches = Caches::bytes_needed(&[&whole])?;
+        let needed = caches.min(cache_bytes.unwrap_or(caches)) + device.bytes_needed_with_weights(&planned.plan);
         device.check_memory("the decoder's caches", needed)?;
         let reads_chunks = whole.inputs().any(|(name, _)| name == "tokens");
         let plans = vec![planned.ready(source, shape, None)?];
@@ -334,6 +337,11 @@ impl<'m> Decoder<'m> {
     /// Drops the first rows of a slot, of which `rows` behind them stay.
     pub fn drop_rows(&mut self, slot: usize, by: usize, rows: usize) -> Result<()> {
         self.caches.drop_rows(&self.own, slot, by, rows)
+    }
+
+    /// Gives the memory of a slot's rows from one on back.
+    pub fn give_back(&mut self, slot: usize, row: usize) -> Result<()> {
+        self.caches.give_back(&self.own, slot, row)
     }
 
     /// Copies the keys and values of slots' sources.

@@ -114,6 +114,8 @@ pub struct Tally {
     pub written_tokens: usize,
     /// Those of them that steps gave; the first token of a text comes of reading its prompt.
     pub stepped_tokens: usize,
+    /// How often a text was paused, because others needed its memory; it was then read again.
+    pub paused: usize,
     /// Seconds of reading prompts, without making plans ready and taking weights in.
     pub reading: f64,
     /// Seconds of writing, counted likewise.

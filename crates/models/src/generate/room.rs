@@ -15,19 +15,20 @@ pub struct GenerationMemory {
     pub model: usize,
     /// As `model`, with one sequence.
     pub model_for_one: usize,
-    /// Keys and values of all sequences.
+    /// Keys and values of all sequences, as far as there is memory for them at the same time.
     pub caches: usize,
     /// Keys and values of one token.
     pub per_token: usize,
 }
 
 impl GenerationMemory {
-    /// What caches of a shape and chunks of so many tokens take.
+    /// What caches of a shape, of which at most `tokens` rows are used at the same time, and chunks of so many tokens take.
     pub(super) fn new(
         source: &OnDevice,
         model: &dyn Architecture,
         precision: Precision,
         room: StepShape,
+        tokens: usize,
         chunk: usize,
     ) -> Result<GenerationMemory> {
         let plan = |slots: usize, tokens: usize| {
@@ -35,8 +36,9 @@ impl GenerationMemory {
             Planned::new(source, model, precision, room, shape).map(|planned| planned.plan)
         };
         let (step, read, one) = (plan(room.batch, 1)?, plan(1, chunk.min(room.capacity))?, plan(1, 1)?);
-        let caches = Decoder::cache_bytes(model, precision, room)?;
-        let per_token = caches / (room.batch * room.capacity).max(1);
+        let whole = Decoder::cache_bytes(model, precision, room)?;
+        let per_token = whole / (room.batch * room.capacity).max(1);
+        let caches = whole.min(tokens.saturating_mul(per_token));
         let device = source.device();
         let model = device.bytes_needed_together(&[&step, &read]);
         // Few rows may want weights in another form than many.

@@ -60,6 +60,12 @@ impl Slots {
         self.slots[slot].dropped += count;
     }
 
+    /// Of the slots that nobody has and that `which` is true of, the one that has rested longest.
+    pub fn longest_at_rest(&self, which: impl Fn(usize) -> bool) -> Option<usize> {
+        let resting = (0..self.slots.len()).filter(|&slot| !self.slots[slot].is_taken && which(slot));
+        resting.min_by_key(|&slot| self.slots[slot].last_taken)
+    }
+
     /// Takes a free slot for a prompt, whose last token is read in any case: the slot, free or not, whose tokens begin most like it is
     /// where it starts from.
     pub fn take(&mut self, prompt: &[u32]) -> Option<Start> {

@@ -69,7 +69,7 @@ impl<'w> SpeechWriter<'w> {
         self.decoder = None;
         let plan = PlanShape { slots, tokens: 1, output: StepOutput::Logits };
         let (model, precision) = (self.model, self.precision);
-        self.decoder = Some(Decoder::new(&mut self.source, model, precision, room, plan, KEPT_PLANS)?);
+        self.decoder = Some(Decoder::new(&mut self.source, model, precision, room, plan, KEPT_PLANS, None)?);
         Ok(())
     }
 

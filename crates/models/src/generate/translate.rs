@@ -237,7 +237,7 @@ impl<'w> Translator<'w> {
                 shape.batch = groups * beam;
             }
             let plan = self.plan_shape(shape);
-            self.decoder = Some(Decoder::new(&mut self.source, self.model, precision, shape, plan, KEPT_PLANS)?);
+            self.decoder = Some(Decoder::new(&mut self.source, self.model, precision, shape, plan, KEPT_PLANS, None)?);
         }
         self.use_slots(shape.batch)?;
         Ok(groups)

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use vitreous_data::text::TextStream;
-use vitreous_engine::Device;
+use vitreous_engine::{Caches, Device};
 use vitreous_models::generate::{
     GenerateOptions, Hypothesis, Request, RequestId, SamplingOptions, SearchOptions, Stop, Tally, TokenConstraint,
     TokenGenerator, Update, WrittenToken,
@@ -141,26 +141,31 @@ impl<'m> TextGenerator<'m> {
         Ok(self.generator.prepare()?)
     }
 
-    /// As many slots as were asked for or, where that needs more memory than there is, half of them, and so on; in multiples of `group`,
-    /// which is the least.
-    pub fn fitting_slots(
+    /// These options or, where they need more memory than there is, less: a cache whose memory the texts share, if it holds at least two
+    /// whole contexts, or else half of the slots, and so on; in multiples of `group`, which is the least.
+    pub fn fitting(
         model: &LanguageModel,
         options: &GenerateOptions,
         group: usize,
         device: &Device,
-    ) -> Result<usize, Error> {
+    ) -> Result<GenerateOptions, Error> {
         let architecture = model.model.architecture.as_ref();
-        let mut slots = options.slots;
-        while slots > group {
-            let options = GenerateOptions { slots, ..*options };
+        let mut options = *options;
+        while options.slots > group {
             let memory = TokenGenerator::memory(architecture, &options, device, model.weights())?;
-            let available = device.available_memory()?;
-            if available.is_none_or(|available| (memory.model + memory.caches) as u64 <= available) {
+            let Some(available) = device.available_memory()? else { break };
+            if (memory.model + memory.caches) as u64 <= available {
                 break;
             }
-            slots = (slots / group).div_ceil(2) * group;
+            let left = available.saturating_sub(memory.model as u64) / (memory.per_token as u64).max(1);
+            let tokens = usize::try_from(left).unwrap_or(usize::MAX);
+            if Caches::give_memory_back(device) && options.cache_tokens.is_none() && tokens / 2 >= options.context {
+                options.cache_tokens = Some(tokens);
+                break;
+            }
+            options.slots = (options.slots / group).div_ceil(2) * group;
         }
-        Ok(slots)
+        Ok(options)
     }
 
     /// The most tokens of a text, prompt included.
@@ -171,6 +176,11 @@ impl<'m> TextGenerator<'m> {
     /// Texts that can be written at once.
     pub fn slots(&self) -> usize {
         self.generator.slots()
+    }
+
+    /// Tokens whose keys and values the KV cache has room for.
+    pub fn cache_room(&self) -> usize {
+        self.generator.cache_room()
     }
 
     /// Tokens of unfinished texts in the KV cache.

@@ -68,12 +68,13 @@ impl LanguageService {
             slots: settings.slots.unwrap_or(if on_gpu { USUAL_SLOTS_ON_GPU } else { USUAL_SLOTS }),
             context: settings.context.unwrap_or(USUAL_CONTEXT).min(model.longest),
             precision: settings.precision,
+            cache_tokens: settings.cache_tokens,
             chunk: Some(chunk),
             read_between_steps: Some(chunk),
             ..GenerateOptions::default()
         };
         if settings.slots.is_none() {
-            options.slots = TextGenerator::fitting_slots(&model, &options, 1, &settings.device)?;
+            options = TextGenerator::fitting(&model, &options, 1, &settings.device)?;
         }
         let chat = ChatFormat::of(&model).map_err(|error| error.to_string());
         let writer = Writer::start(

@@ -259,6 +259,7 @@ impl Served {
                 gauge("reused_tokens_total", "Tokens of prompts found in the cache.", "counter", total(&of.reused)),
                 gauge("written_tokens_total", "Tokens that were written.", "counter", total(&of.written)),
                 gauge("steps_total", "Steps of continuous batching.", "counter", total(&of.steps)),
+                gauge("paused_total", "How often a text made room for others.", "counter", total(&of.paused)),
             ]);
         }
         all

@@ -71,6 +71,8 @@ pub struct WriterGauges {
     pub written: AtomicU64,
     /// Steps.
     pub steps: AtomicU64,
+    /// How often a text was paused, because others needed its memory.
+    pub paused: AtomicU64,
 }
 
 /// Sends texts to the thread. When all of them are gone, it ends after the last text.
@@ -101,7 +103,7 @@ impl Writer {
                     Ok(generator) => generator,
                     Err(error) => return drop(ready.send(Err(error))),
                 };
-                told.room.store(generator.slots() * generator.context(), Ordering::Relaxed);
+                told.room.store(generator.cache_room(), Ordering::Relaxed);
                 let _ = ready.send(Ok(()));
                 Writing { generator: Some(generator), texts: HashMap::new(), gauges: told, before: Tally::default() }
                     .work(&receive, make, settings.complain.as_ref());
@@ -232,6 +234,7 @@ impl<'m> Writing<'m> {
         gauges.reused.fetch_add((now.reused_tokens - before.reused_tokens) as u64, Ordering::Relaxed);
         gauges.written.fetch_add((now.written_tokens - before.written_tokens) as u64, Ordering::Relaxed);
         gauges.steps.fetch_add(1, Ordering::Relaxed);
+        gauges.paused.fetch_add((now.paused - before.paused) as u64, Ordering::Relaxed);
         self.before = now;
     }
 }

@@ -65,6 +65,7 @@ pub fn options(models: Vec<NamedModel>) -> ServeOptions {
             precision: Precision::F32,
             slots: Some(4),
             context: None,
+            cache_tokens: None,
             batch: None,
         },
         limits: Limits { head: Duration::from_secs(5), ..Limits::default() },

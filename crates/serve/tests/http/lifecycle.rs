@@ -53,6 +53,23 @@ fn who_leaves_frees_the_place_at_once() {
 }
 
 #[test]
+fn texts_share_the_memory_of_the_cache() {
+    let mut options = options(vec![named("llama", language("llama").0)]);
+    options.settings.cache_tokens = Some(1);
+    let server = start_with(options, None);
+    let address = server.address;
+    assert_eq!(metric(address, "vitreous_cache_room_tokens{model=\"llama\"}"), 96.0, "one whole context");
+    let body = |count: usize| json!({"model": "llama", "prompt": vec!["Once upon a time"; count], "max_tokens": 80, "ignore_eos": true, "temperature": 0});
+    let alone = post_json(address, "/v1/completions", &body(1)).ok()["choices"][0]["text"].clone();
+    let together = post_json(address, "/v1/completions", &body(4)).ok();
+    for choice in together["choices"].as_array().expect("choices") {
+        assert_eq!(choice["text"], alone);
+    }
+    assert!(metric(address, "vitreous_paused_total{model=\"llama\"}") > 0.0, "nobody made room");
+    server.finish().expect("a clean end");
+}
+
+#[test]
 fn models_are_swapped_without_losing_a_request() {
     let server = start(vec![named("llama", language("llama").0), named("vit", fixture("tiny_vit"))]);
     let address = server.address;

@@ -341,13 +341,11 @@ impl Work<'_> {
         }
         // The old one's memory goes before the new one's comes.
         self.generator = None;
-        let mut slots = wanted;
+        let mut options = self.command.machine.generate_options(wanted, context);
         if self.command.batch.is_none() {
-            // Fewer at once take longer, but fit.
-            let options = self.command.machine.generate_options(slots, context);
-            slots = TextGenerator::fitting_slots(self.model, &options, beam, self.device)?;
+            // With less memory it takes longer, but fits.
+            options = TextGenerator::fitting(self.model, &options, beam, self.device)?;
         }
-        let options = self.command.machine.generate_options(slots, context);
         self.generator = Some((TextGenerator::new(self.model, options, self.device)?, [wanted, context]));
         Ok(())
     }

@@ -74,6 +74,10 @@ pub struct Serve {
     /// The most tokens of a text, prompt included [default: 4096, or what the model reads]
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     context: Option<usize>,
+    /// Tokens of all texts that a language model writes whose keys and values there is memory for; texts take it in blocks, as they grow,
+    /// and wait for each other where it does not suffice; on CPUs [default: slots x context, or what fits]
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
+    cache_tokens: Option<usize>,
     /// The most images or texts that are computed together [default: as many as keep the machine busy]
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     batch: Option<usize>,
@@ -165,6 +169,7 @@ impl Serve {
             precision: self.compute.precision(),
             slots: self.slots,
             context: self.context,
+            cache_tokens: self.cache_tokens,
             batch: self.batch,
         };
         let options = ServeOptions {

@@ -8,7 +8,12 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use vitreous_engine::{Device, Error, Precision, Result, SlotCopy};
+use vitreous_engine::{Caches, Device, Error, Precision, Result};
+
+mod blocks;
+mod memory;
+
+use blocks::{BLOCK, Blocks};
 
 use super::decoder::{Decoder, PlanShape, SlotTokens, StepOutput, cache_format};
 use super::request::{Request, RequestId, Tally, Update};
@@ -37,6 +42,9 @@ pub struct GenerateOptions {
     pub slots: usize,
     /// The most tokens of a sequence, prompt included.
     pub context: usize,
+    /// Tokens of all sequences together whose keys and values there is memory for, at least one context; `None`: a whole context for
+    /// every slot. Where they do not suffice, sequences wait for others to end. A GPU's caches always have whole contexts.
+    pub cache_tokens: Option<usize>,
     /// The format of keys and values; `None`: bf16 on a GPU that computes in bf16, f32 otherwise.
     pub cache: Option<CacheFormat>,
     /// The precision to compute in.
@@ -53,12 +61,21 @@ impl Default for GenerateOptions {
         GenerateOptions {
             slots: 1,
             context: 2048,
+            cache_tokens: None,
             cache: None,
             precision: Precision::F32,
             chunk: None,
             read_between_steps: None,
         }
     }
+}
+
+/// What waits for slots and for memory.
+enum Waiting {
+    /// A request that was not begun.
+    New(RequestId, Request),
+    /// A sequence that had to make room for older ones. It is read again, and goes on.
+    Paused(Box<Sequence>),
 }
 
 /// A language model that writes.
@@ -72,7 +89,8 @@ pub struct TokenGenerator<'w> {
     /// How far back a token attends, itself included, if that is limited.
     window: Option<usize>,
     slots: Slots,
-    waiting: VecDeque<(RequestId, Request)>,
+    blocks: Blocks,
+    waiting: VecDeque<Waiting>,
     sequences: Vec<Sequence>,
     sampler: Sampler,
     next_id: u64,
@@ -90,12 +108,14 @@ impl<'w> TokenGenerator<'w> {
         device: &Device,
         weights: Weights<'w>,
     ) -> Result<TokenGenerator<'w>> {
-        let Shape { vocabulary, window, context, room } = shape_of(model, &options, device)?;
+        let Shape { vocabulary, window, context, room, blocks } = shape_of(model, &options, device)?;
         let mut source = OnDevice::new(device, weights);
         let chunk = chunk_of(&options, device);
-        GenerationMemory::new(&source, model, options.precision, room, chunk)?.check(device, room)?;
+        let memory = GenerationMemory::new(&source, model, options.precision, room, blocks * BLOCK, chunk)?;
+        memory.check(device, room)?;
         let first = PlanShape { slots: 1, tokens: 1, output: output_for(device, true) };
-        let decoder = Decoder::new(&mut source, model, options.precision, room, first, KEPT_PLANS)?;
+        let caches = Some(memory.caches);
+        let decoder = Decoder::new(&mut source, model, options.precision, room, first, KEPT_PLANS, caches)?;
         Ok(TokenGenerator {
             source,
             decoder,
@@ -104,6 +124,7 @@ impl<'w> TokenGenerator<'w> {
             vocabulary,
             window,
             slots: Slots::new(room.batch),
+            blocks: Blocks::new(blocks, room.batch),
             waiting: VecDeque::new(),
             sequences: Vec::new(),
             sampler: Sampler::new(vocabulary),
@@ -126,7 +147,7 @@ impl<'w> TokenGenerator<'w> {
             // What this writes is behind the tokens that slots have, none, and is overwritten by what comes next.
             self.decoder.step(0, &vec![SlotTokens { tokens: &[0], place: 0, row: 0 }; slots])?;
         }
-        Ok(())
+        (0..self.slots.len()).try_for_each(|slot| self.decoder.give_back(slot, 0))
     }
 
     /// Bytes that [`TokenGenerator::new`] would take, without taking them.
@@ -136,9 +157,10 @@ impl<'w> TokenGenerator<'w> {
         device: &Device,
         weights: Weights<'w>,
     ) -> Result<GenerationMemory> {
-        let room = shape_of(model, options, device)?.room;
+        let Shape { room, blocks, .. } = shape_of(model, options, device)?;
         let chunk = chunk_of(options, device);
-        GenerationMemory::new(&OnDevice::new(device, weights), model, options.precision, room, chunk)
+        let source = OnDevice::new(device, weights);
+        GenerationMemory::new(&source, model, options.precision, room, blocks * BLOCK, chunk)
     }
 
     /// The most tokens of a sequence, prompt included.
@@ -157,6 +179,11 @@ impl<'w> TokenGenerator<'w> {
         slots.map(|&slot| self.slots.rows(slot)).sum()
     }
 
+    /// Tokens whose keys and values there is memory for.
+    pub fn cache_room(&self) -> usize {
+        (self.blocks.total() * BLOCK).min(self.options.slots * self.options.context)
+    }
+
     /// What was done so far, and how long it took.
     pub fn tally(&self) -> Tally {
         self.tally
@@ -167,7 +194,7 @@ impl<'w> TokenGenerator<'w> {
         self.check(&request)?;
         let id = RequestId(self.next_id);
         self.next_id += 1;
-        self.waiting.push_back((id, request));
+        self.waiting.push_back(Waiting::New(id, request));
         Ok(id)
     }
 
@@ -186,7 +213,7 @@ impl<'w> TokenGenerator<'w> {
 
     /// Ends a request early. What was read and written of it stays for prompts that begin alike.
     pub fn end(&mut self, id: RequestId) {
-        self.waiting.retain(|(waiting, _)| *waiting != id);
+        self.waiting.retain(|waiting| waiting.id() != id);
         if let Some(place) = self.sequences.iter().position(|sequence| sequence.id == id) {
             self.release(place);
         }
@@ -234,6 +261,10 @@ impl<'w> TokenGenerator<'w> {
             }
             _ => {}
         }
+        if request.beams.is_some() && request.slots() * Blocks::needed(self.most_rows(request)) > self.blocks.total() {
+            let (beams, rows, room) = (request.slots(), self.most_rows(request), self.cache_room());
+            return refused(format!("{beams} beams of {rows} tokens are more than the {room} tokens of the cache"));
+        }
         if request.slots() > self.options.slots {
             let slots = self.options.slots;
             return refused(format!("{} beams need as many slots; there are {slots}", request.slots()));
@@ -242,44 +273,6 @@ impl<'w> TokenGenerator<'w> {
             return refused("a constraint follows one sequence; it cannot follow beams".to_string());
         }
         request.sampling.check().map_err(Error::Machine)
-    }
-
-    /// Whether a prompt is read after those that are being read now: if it begins like one of them.
-    fn waits_for_others(&self, prompt: &[u32]) -> bool {
-        let common = |view: &[u32]| view.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-        let mut reading = self.sequences.iter().filter(|sequence| sequence.left_to_read(&self.slots) > 1);
-        reading.any(|sequence| common(sequence.view()) >= ALIKE)
-    }
-
-    /// Gives slots to requests that wait, until one of them must wait for others.
-    fn admit(&mut self) -> Result<()> {
-        while let Some((_, request)) = self.waiting.front() {
-            let wanted = request.slots();
-            if wanted > self.slots.free() || self.waits_for_others(&request.prompt) {
-                return Ok(());
-            }
-            let Some((id, request)) = self.waiting.pop_front() else { return Ok(()) };
-            let mut sequence = Sequence::new(id, request, self.vocabulary, self.options.context);
-            for which in 0..wanted {
-                // Only the first slot of a beam reads; the others take over what it has read.
-                let prompt = if which == 0 { sequence.view() } else { &[] };
-                let Some(start) = self.slots.take(prompt) else { break };
-                if let Some(from) = start.copied_from {
-                    let rows = self.slots.rows(start.slot);
-                    self.decoder.copy_own(&[SlotCopy { to: start.slot, from, rows }])?;
-                }
-                self.tally.reused_tokens += start.reused;
-                sequence.slots.push(start.slot);
-            }
-            self.sequences.push(sequence);
-        }
-        Ok(())
-    }
-
-    /// Gives the slots of a sequence back.
-    fn release(&mut self, place: usize) {
-        let sequence = self.sequences.remove(place);
-        sequence.slots.iter().for_each(|&slot| self.slots.give_back(slot));
     }
 
     /// The next chunk to read: on a GPU of the oldest prompt and of those in the slots behind it; on the CPU in turns of the oldest
@@ -362,6 +355,7 @@ impl<'w> TokenGenerator<'w> {
 
     /// One token of every sequence that was read; gives how many there are.
     fn step(&mut self, updates: &mut Vec<Update>) -> Result<usize> {
+        self.make_memory()?;
         let is_ready = |sequence: &Sequence, slots: &Slots| sequence.left_to_read(slots) == 1;
         if self.waiting.is_empty() {
             self.move_together()?;
@@ -430,30 +424,6 @@ impl<'w> TokenGenerator<'w> {
         self.slots.drop_rows(slot, rows - kept);
         Ok(())
     }
-
-    /// Moves sequences into the first slots, if fewer slots have to be computed then.
-    fn move_together(&mut self) -> Result<()> {
-        let mut taken: Vec<usize> = self.sequences.iter().flat_map(|sequence| sequence.slots.clone()).collect();
-        taken.sort_unstable();
-        let (Some(first), Some(last)) = (taken.first(), taken.last()) else { return Ok(()) };
-        if (last - first + 1).next_power_of_two() <= taken.len().next_power_of_two() {
-            return Ok(());
-        }
-        let mut free = (0..taken.len()).filter(|slot| !taken.contains(slot)).collect::<Vec<usize>>().into_iter();
-        let mut copies = Vec::new();
-        for sequence in &mut self.sequences {
-            for slot in &mut sequence.slots {
-                if *slot < taken.len() {
-                    continue;
-                }
-                let Some(to) = free.next() else { continue };
-                copies.push(SlotCopy { to, from: *slot, rows: self.slots.rows(*slot) });
-                self.slots.hand_over(*slot, to);
-                *slot = to;
-            }
-        }
-        self.decoder.copy_own(&copies)
-    }
 }
 
 /// Chunks of prompts that are read at once, in adjacent slots.
@@ -486,6 +456,8 @@ struct Shape {
     context: usize,
     /// The shape of the caches, which with a window have fewer rows than a sequence has tokens.
     room: StepShape,
+    /// How much of the caches there is memory for.
+    blocks: usize,
 }
 
 fn shape_of(model: &dyn Architecture, options: &GenerateOptions, device: &Device) -> Result<Shape> {
@@ -497,7 +469,12 @@ fn shape_of(model: &dyn Architecture, options: &GenerateOptions, device: &Device
     let capacity = input.window.map_or(context, |window| context.min(window.saturating_add(widest)));
     let cache = options.cache.unwrap_or_else(|| cache_format(device, options.precision));
     let room = StepShape { batch: options.slots.max(1), source: 1, capacity, cache };
-    Ok(Shape { vocabulary, window: input.window, context, room })
+    let whole = room.batch.saturating_mul(Blocks::needed(capacity));
+    let blocks = match options.cache_tokens {
+        Some(tokens) if Caches::give_memory_back(device) => tokens.max(capacity).div_ceil(BLOCK).min(whole),
+        _ => whole,
+    };
+    Ok(Shape { vocabulary, window: input.window, context, room, blocks })
 }
 
 /// Tokens of a prompt that are read at once. Plans of a GPU for one token are those of steps, and may have more slots.
