@@ -44,10 +44,12 @@ impl Graph {
         }
         let shape = self.shape_of(loss).clone();
         let one = self.detached("gradient", |graph| graph.constant("one", shape, vec![1.0]))?;
-        self.gradients_from(loss, one, wanted, options)
+        let gradients = self.reached_gradients(loss, one, wanted, options)?;
+        // To train what the loss does not depend on is a mistake.
+        gradients.into_iter().zip(wanted).map(|(one, value)| one.ok_or_else(|| self.unreached(*value))).collect()
     }
 
-    /// The gradients of `Σ value · seed` with respect to each of `wanted`.
+    /// The gradients of `Σ value · seed` with respect to each of `wanted`; 0 where it does not depend on one.
     pub fn gradients_from(
         &mut self,
         value: Value,
@@ -55,6 +57,26 @@ impl Graph {
         wanted: &[Value],
         options: GradientOptions,
     ) -> Result<Vec<Value>> {
+        let gradients = self.reached_gradients(value, seed, wanted, options)?;
+        let given = gradients.into_iter().zip(wanted).map(|(one, value)| match one {
+            Some(gradient) => Ok(gradient),
+            None => {
+                let shape = self.shape_of(*value).clone();
+                let zeros = vec![0.0; shape.elements()];
+                self.detached("gradient", |graph| graph.constant("zeros", shape, zeros))
+            }
+        });
+        given.collect()
+    }
+
+    /// The gradients of `Σ value · seed`; none where it does not depend on a value.
+    fn reached_gradients(
+        &mut self,
+        value: Value,
+        seed: Value,
+        wanted: &[Value],
+        options: GradientOptions,
+    ) -> Result<Vec<Option<Value>>> {
         self.check_own(&[value, seed])?;
         self.check_own(wanted)?;
         if self.shape_of(value) != self.shape_of(seed) {
@@ -84,7 +106,7 @@ impl Graph {
             }
         }
         let gradients = pass.gradients;
-        wanted.iter().map(|value| gradients.get(value).copied().ok_or_else(|| self.unreached(*value))).collect()
+        Ok(wanted.iter().map(|value| gradients.get(value).copied()).collect())
     }
 
     /// The loss without the rows it does not depend on, for taking gradients.

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::image_model::ImageModel;
 use crate::language::LanguageModel;
 use crate::sequences::SequenceModel;
+use crate::speech::SpeechModel;
 use crate::text::TextModel;
 use crate::translator::TranslatorModel;
 
@@ -40,4 +41,4 @@ macro_rules! intervene {
     )*};
 }
 
-intervene!(LanguageModel, TextModel, ImageModel, TranslatorModel, SequenceModel);
+intervene!(LanguageModel, TextModel, ImageModel, TranslatorModel, SequenceModel, SpeechModel);

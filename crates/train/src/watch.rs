@@ -219,7 +219,9 @@ impl Look {
         }
         if let Some(logits) = self.logits {
             let axes = shape(&self.executor, logits);
-            metrics.loss_by_position = losses(self.executor.output_slice(logits)?, &axes, tokens);
+            let length = batch.arrays.iter().find(|array| array.name == "tokens").and_then(|array| array.shape.last());
+            let length = length.copied().unwrap_or_default();
+            metrics.loss_by_position = losses(self.executor.output_slice(logits)?, &axes, tokens, length);
         }
         Ok(())
     }
@@ -246,7 +248,7 @@ fn attentions(graph: &mut Graph) -> vitreous_engine::Result<Vec<(String, Value, 
         .nodes()
         .iter()
         .filter_map(|node| match &node.op {
-            Op::Attention(op) if !op.bias && !op.offsets => Some((node.path.clone(), op.clone(), node.inputs.clone())),
+            Op::Attention(op) => Some((node.path.clone(), op.clone(), node.inputs.clone())),
             _ => None,
         })
         .collect();
@@ -276,7 +278,9 @@ fn attentions(graph: &mut Graph) -> vitreous_engine::Result<Vec<(String, Value, 
             causal: op.causal,
             window: op.window,
             padding,
-            ..AttentionOptions::default()
+            bias: op.bias_input().map(|input| first[input]),
+            offsets: op.offsets_input().map(|input| first[input]),
+            dropout: 0.0,
         };
         let name = path.rsplit_once('.').map_or(path.as_str(), |(scope, _)| scope).to_string();
         let attention = graph.scope("watch", |graph| graph.attention(projections, &options))?;
@@ -304,16 +308,27 @@ fn hidden_units(graph: &mut Graph) -> vitreous_engine::Result<Vec<(String, Value
     Ok(units)
 }
 
-/// The logits of a model that writes tokens one after the other, where they are few enough.
+/// The logits of a model that writes tokens one after the other, for as many of the first samples as may be looked at, or
+/// for the first positions of one sample. The vocabulary's product is written once more for these alone: logits of a whole
+/// batch are what training takes care never to have.
 fn next_token_logits(graph: &mut Graph, attention: &[(String, Value, bool)]) -> vitreous_engine::Result<Option<Value>> {
     let Ok(logits) = graph.find("logits") else { return Ok(None) };
-    let shape = graph.shape_of(logits).clone();
-    let is_causal = attention.iter().any(|(_, _, causal)| *causal);
-    if shape.rank() != 3 || !is_causal || shape.elements() > 16 * MOST_NUMBERS {
+    let &[rows, length, vocabulary] = graph.shape_of(logits).axes() else { return Ok(None) };
+    let node = graph.node(logits);
+    let (Op::Linear(_), &[hidden, matrix], []) = (&node.op, &node.inputs[..], &node.steps[..]) else { return Ok(None) };
+    if !attention.iter().any(|(_, _, causal)| *causal) {
         return Ok(None);
     }
-    let first = first_samples(graph, logits, shape.elements())?;
-    graph.cast(first, DType::F32).map(Some)
+    let most = 16 * MOST_NUMBERS / vocabulary.max(1);
+    let (samples, positions) = ((most / length.max(1)).clamp(1, rows), length.min(most.max(2)));
+    let mut first = hidden;
+    for (axis, (kept, all)) in [(samples, rows), (positions, length)].into_iter().enumerate() {
+        if kept < all {
+            first = graph.slice(first, axis, 0, kept)?;
+        }
+    }
+    let logits = graph.linear(first, matrix, None)?;
+    graph.cast(logits, DType::F32).map(Some)
 }
 
 fn dead_share(values: &[f32], width: usize) -> f64 {
@@ -329,15 +344,16 @@ fn entropy(row: &[f32]) -> f64 {
     row.iter().filter(|weight| **weight > 0.0).map(|&weight| -f64::from(weight) * f64::from(weight).ln()).sum()
 }
 
-/// The mean loss of the next token at each position.
-fn losses(logits: &[f32], axes: &[usize], tokens: &[i32]) -> Vec<f64> {
-    let &[samples, length, vocabulary] = axes else { return Vec::new() };
-    if tokens.len() < samples * length {
+/// The mean loss of the next token at each position, from logits `[samples, positions, vocabulary]` of the first of `tokens`,
+/// which have `length` in a row.
+fn losses(logits: &[f32], axes: &[usize], tokens: &[i32], length: usize) -> Vec<f64> {
+    let &[samples, positions, vocabulary] = axes else { return Vec::new() };
+    if positions > length || tokens.len() < samples * length {
         return Vec::new();
     }
-    let mut sums = vec![0.0; length.saturating_sub(1)];
+    let mut sums = vec![0.0; positions.min(length.saturating_sub(1))];
     for (row, logits) in logits.chunks_exact(vocabulary).enumerate() {
-        let (sample, at) = (row / length, row % length);
+        let (sample, at) = (row / positions, row % positions);
         let (Some(sum), Some(&next)) = (sums.get_mut(at), tokens.get(sample * length + at + 1)) else { continue };
         let most = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
         let log_sum = most + logits.iter().map(|&logit| (f64::from(logit) - most).exp()).sum::<f64>().ln();
@@ -368,9 +384,12 @@ mod tests {
     fn dead_units_entropy_and_losses() {
         assert_eq!(dead_share(&[1.0, -1.0, 0.0, 0.0, -2.0, 3.0], 3), 1.0 / 3.0);
         assert!((entropy(&[0.5, 0.5, 0.0]) - 2f64.ln()).abs() < 1e-12);
-        let even = losses(&[0.0; 12], &[1, 3, 4], &[0, 1, 2]);
+        let even = losses(&[0.0; 12], &[1, 3, 4], &[0, 1, 2], 3);
         assert_eq!(even.len(), 2);
         assert!(even.iter().all(|loss| (loss - 4f64.ln()).abs() < 1e-12), "{even:?}");
-        assert!(losses(&[0.0; 12], &[1, 3, 4], &[0]).is_empty());
+        assert!(losses(&[0.0; 12], &[1, 3, 4], &[0], 3).is_empty());
+        // Two positions of three: the second token is certain, of the third nothing is known.
+        let some = losses(&[9e9, 0.0, 0.0, 0.0], &[1, 2, 2], &[1, 0, 1], 3);
+        assert!(some.len() == 2 && some[0] == 0.0 && (some[1] - 2f64.ln()).abs() < 1e-12, "{some:?}");
     }
 }

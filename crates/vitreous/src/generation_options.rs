@@ -38,9 +38,9 @@ pub struct WritingOptions {
     /// Make tokens that were seen, also in the prompt, less likely; 1 is no penalty
     #[arg(long, value_name = "R", default_value = "1", allow_negative_numbers = true)]
     repetition_penalty: f32,
-    /// Seed of the random numbers: the same seed gives the same text
-    #[arg(long, value_name = "SEED", default_value = "0")]
-    seed: u64,
+    /// Seed of the random numbers: the same seed gives the same text [default: 0]
+    #[arg(long, value_name = "SEED")]
+    seed: Option<u64>,
     /// End the text before this string; may be given several times
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     stop: Vec<String>,
@@ -70,6 +70,7 @@ impl WritingOptions {
             ("--top-k", self.top_k.is_some()),
             ("--top-p", self.top_p.is_some()),
             ("--min-p", self.min_p.is_some()),
+            ("--seed", self.seed.is_some()),
             ("--stop", !self.stop.is_empty()),
             ("--ignore-eos", self.ignore_eos),
             ("--shift", self.shift),
@@ -90,7 +91,7 @@ impl WritingOptions {
             top_p: self.top_p.unwrap_or(1.0),
             min_p: self.min_p.unwrap_or(0.0),
             repetition_penalty: self.repetition_penalty,
-            seed: self.seed,
+            seed: self.seed.unwrap_or(0),
         };
         sampling.check().map_err(|rule| Failure::input(anyhow!(rule)))?;
         Ok(TextOptions {
@@ -135,6 +136,12 @@ pub struct MachineOptions {
 }
 
 impl MachineOptions {
+    /// The first of the options that was given and that an encoder-decoder does not have.
+    pub fn of_language_models(&self) -> Option<&'static str> {
+        let given = [("--context", self.context.is_some()), ("--cache", self.cache.is_some())];
+        given.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
+    }
+
     /// Opens the device.
     pub fn open_device(&self) -> Result<Device, Failure> {
         self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))

@@ -3,8 +3,10 @@
 mod common;
 
 use std::fs;
+use std::path::Path;
 
 use common::vitreous;
+use vitreous_data::text::TextTokenizer;
 
 /// A directory of Hugging Face's with its tokenizer, to GGUF and back.
 #[test]
@@ -20,6 +22,12 @@ fn there_and_back_with_the_tokenizer() {
         assert_eq!(weights(&back), weights(&copy), "{model}");
         let told = fs::read_to_string(format!("{back}/tokenizer.json")).expect("a tokenizer");
         assert!(told.contains("\"merges\""), "{model}");
+        // Texts end where they ended.
+        let settings = fs::read_to_string(format!("{back}/generation_config.json")).expect("settings");
+        let settings: serde_json::Value = serde_json::from_str(&settings).expect("JSON");
+        let tokenizer = TextTokenizer::open(Path::new(&back)).expect("a tokenizer");
+        assert_eq!(settings["eos_token_id"].as_u64(), tokenizer.special().end.map(u64::from), "{model}");
+        assert!(settings["eos_token_id"].is_u64() && settings["bos_token_id"].is_u64(), "{model}: {settings}");
         // A copy of a GGUF file says the same as the first, to the byte.
         vitreous(&["convert", &file, &path("again.gguf"), "--force"]).succeeded();
         assert_eq!(fs::read(&file).expect("written"), fs::read(path("again.gguf")).expect("written"), "{model}");

@@ -252,6 +252,23 @@ fn wrong_usage_says_what_to_do() {
 }
 
 #[test]
+fn values_of_another_image_are_taken_over() {
+    let place = OutputFolder::new();
+    let logits = |arguments: &[&str]| floats(&place.json("tiny_vit", arguments)["logits"]);
+    let (noise, smooth) = ("pictures/noise.png", "pictures/smooth.png");
+    let (own, theirs) = (logits(&[noise]), logits(&[smooth]));
+    let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5);
+    assert!(!close(&own, &theirs));
+    assert!(close(&logits(&[noise, "--patch-from", smooth, "--at", "blocks.1"]), &theirs));
+    assert!(close(&logits(&[noise, "--patch-from", noise, "--at", "blocks.0.attention.heads.1"]), &own));
+    let part = logits(&[noise, "--patch-from", smooth, "--at", "blocks.0.mlp@0,2-3"]);
+    assert!(!close(&part, &own) && !close(&part, &theirs));
+    place.explain("tiny_vit", &[noise, "--patch-from", smooth]).failed(2, &["--at blocks.3.mlp"]);
+    place.explain("tiny_vit", &[noise, "--patch-from", "missing.png", "--at", "blocks.1"]).failed(2, &["missing.png"]);
+    place.explain("tiny_vit", &[noise, "--patch-from", smooth, "--at", "blocks.7"]).failed(2, &["`blocks.7`"]);
+}
+
+#[test]
 fn what_cannot_be_read_is_named_and_the_others_go_on() {
     let place = OutputFolder::new();
     fs::write(place.path("text.png"), b"this is no image").expect("written");

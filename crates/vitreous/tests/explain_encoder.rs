@@ -159,6 +159,12 @@ fn predictions_are_those_of_the_other_commands() {
     };
     assert_close(&scores(&ours["masks"]), &scores(&theirs["masks"]), 1e-5);
     let asked = ["--question", "Who described the engine?", "--context", "The engine was described by Ada."];
+    let same = [&asked[..], &["--patch-from", asked[1], "--at", "blocks.0"]].concat();
+    common::texts::assert_same(
+        &explained("bert_answers", &same).line["answers"],
+        &explained("bert_answers", &asked).line["answers"],
+        1e-5,
+    );
     let (ours, theirs) = (explained("bert_answers", &asked).line, predicted("bert_answers", "predict", &asked));
     for (ours, theirs) in list(&ours["answers"]).iter().zip(list(&theirs["answers"])) {
         assert_eq!(ours["answer"], theirs["answer"]);

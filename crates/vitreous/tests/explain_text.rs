@@ -190,6 +190,36 @@ fn a_target_can_be_given() {
 }
 
 #[test]
+fn values_of_another_sentence_are_taken_over() {
+    let place = OutputFolder::new();
+    let (other, target) = ("three two one", "7 8");
+    let words = |more: &[&str]| {
+        let line = place.json(&[&["--target", target, "--text"], more].concat());
+        floats(&line["target"]["probability"])
+    };
+    let (own, theirs) = (words(&[TEXT]), words(&[other]));
+    assert_ne!(own, theirs);
+    let patch = ["--patch-from", other, "--at"];
+    // What the encoder says is all that the decoder has of a sentence.
+    let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5);
+    assert!(close(&words(&[&[TEXT], &patch[..], &["encoder.1"]].concat()), &theirs));
+    let last = words(&[&[TEXT], &patch[..], &["decoder.2@0"]].concat());
+    assert!(close(&last[..1], &theirs[..1]) && close(&last[1..], &own[1..]), "{last:?}, {own:?}, {theirs:?}");
+    assert!(close(&words(&[&[TEXT], &["--patch-from", TEXT, "--at"][..], &["encoder.0.mlp"]].concat()), &own));
+    // The other sentence may be translated otherwise.
+    let beside = ["--patch-from", TEXT, "--patch-pair", "8 7", "--at", "decoder.0.cross_attention"];
+    assert!(!close(&words(&[&[TEXT], &beside[..]].concat()), &own));
+    let refused = |more: &[&str], says: &[&str]| {
+        place.explain(&[&["--text", TEXT], more].concat()).failed(2, says);
+    };
+    refused(&[&patch[..], &["encoder.1"]].concat(), &["--target"]);
+    refused(&["--target", target, "--patch-from", other], &["--at"]);
+    refused(&["--target", target, "--patch-from", "one", "--at", "encoder.1"], &["as many tokens"]);
+    refused(&[&["--target", target], &patch[..], &["encoder.9"]].concat(), &["`encoder.9`"]);
+    refused(&["--patch-pair", target], &["--patch-from"]);
+}
+
+#[test]
 fn many_texts_have_folders_of_their_own() {
     let place = OutputFolder::new();
     let outcome = place.explain(&["--text", TEXT, "--text", TEXT, "--text", "../../up"]).succeeded();

@@ -178,7 +178,7 @@ fn parts_that_have_no_rate_do_not_move() {
 #[test]
 fn adapters_are_all_that_a_backbone_gains() {
     let place = FineTuning::new();
-    place.finetune(&["finetune.lora_rank=2", "finetune.lora_alpha=6", "--watch", "gradients"]).succeeded();
+    place.finetune(&["finetune.lora_rank=2", "finetune.lora_alpha=6", "--watch=gradients"]).succeeded();
     let (changed, _) = place.changed();
     let expected =
         |name: &String| name.starts_with("classifier.") || (name.contains(".attention.") && name.ends_with(".weight"));
@@ -231,7 +231,7 @@ fn adapters_are_all_that_a_backbone_gains() {
 fn gradients_of_added_batches_are_told_as_their_mean() {
     let place = FineTuning::new();
     // Five batches: a group of three and one of two.
-    let more = ["train.accumulate=3", "optimizer.lr=1e-9", "train.ema=0.9", "--watch", "gradients"];
+    let more = ["train.accumulate=3", "optimizer.lr=1e-9", "train.ema=0.9", "--watch=gradients"];
     place.finetune(&[&more[..], &["model.stochastic_depth=0.25", "model.dropout=0.125"]].concat()).succeeded();
     let recipe = std::fs::read_to_string(place.run().join("recipe.toml")).expect("a recipe");
     assert!(recipe.contains("stochastic_depth = 0.25") && recipe.contains("\ndropout = 0.125"), "{recipe}");

@@ -123,12 +123,12 @@ fn pretraining_learns_and_fine_tuning_writes_and_explains() {
 
         let answer = vitreous(&["generate", text(&tuned), "number 1 2 3", "--max-tokens", "8", "--json"]).succeeded();
         let first = &answer.json_lines()[0];
-        assert_eq!(first["source"], "number 1 2 3");
-        let tokens = first["texts"][0]["tokens"].as_array().expect("tokens").len();
-        assert!(tokens <= 8, "{first}");
+        assert_eq!(first["prompt"], "number 1 2 3");
+        let tokens = first["tokens"].as_array().expect("tokens").len();
+        assert!(tokens <= 8 && (first["stop"] == "end" || tokens == 8 && first["stop"] == "length"), "{first}");
         // The same by both commands, and beams are sorted.
         let translated = vitreous(&["translate", text(&tuned), "number 1 2 3", "--max-tokens", "8"]).succeeded();
-        assert_eq!(translated.stdout.trim_end(), first["texts"][0]["text"].as_str().expect("text").trim_end());
+        assert_eq!(translated.stdout.trim_end(), first["text"].as_str().expect("text").trim_end());
         let beams = vitreous(&[
             "translate",
             text(&tuned),
@@ -270,6 +270,11 @@ fn what_a_user_can_get_wrong_is_said() {
     assert!(truncated.stderr.contains("1 text was longer"), "{}", truncated.stderr);
     vitreous(&["translate", model, "a cat", "--to", "de"]).failed(2, &["no languages", "\"de\""]);
     vitreous(&["generate", model, "a cat", "--temperature", "0.5"]).failed(2, &["--temperature", "encoder-decoder"]);
+    for (option, value) in [("--seed", "1"), ("--context", "8"), ("--cache", "bf16"), ("--batch", "2")] {
+        vitreous(&["generate", model, "a cat", option, value]).failed(2, &[option, "encoder-decoder"]);
+    }
+    vitreous(&["generate", model, "a cat", "--out", "never.txt"]).failed(2, &["--out is for the answers to --file"]);
+    vitreous(&["generate", model, "a cat", "--n", "3"]).failed(2, &["--n 3", "--beam"]);
     vitreous(&["translate", model, "a cat", "--n-best", "3"]).failed(2, &["--n-best 3", "--beam"]);
     vitreous(&["generate", model, "a cat", "--length-penalty", "99"]).failed(2, &["--length-penalty"]);
     vitreous(&["train", "seq2seq", "--init", model]).failed(2, &["no data"]);
@@ -279,7 +284,8 @@ fn what_a_user_can_get_wrong_is_said() {
     vitreous(&["generate", model, "a cat"]).failed(2, &["decoder_start_token_id", "4000000"]);
     std::fs::write(&config, r#"{"num_beams": 2, "max_new_tokens": 3}"#).expect("written");
     let line = vitreous(&["generate", model, "a cat", "--json", "--n", "2"]).succeeded();
-    let found = &line.json_lines()[0];
-    assert_eq!(found["texts"].as_array().map(Vec::len), Some(2), "{found}");
-    assert!(found["texts"][0]["tokens"].as_array().expect("tokens").len() <= 3, "{found}");
+    let found = line.json_lines();
+    assert_eq!(found.len(), 2);
+    assert!(found.iter().all(|text| text["tokens"].as_array().is_some_and(|tokens| tokens.len() <= 3)), "{found:?}");
+    assert!(found[0]["score"].as_f64() >= found[1]["score"].as_f64(), "{found:?}");
 }

@@ -5,7 +5,7 @@ mod common;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use common::training::killed_and_whole_are_the_same;
+use common::training::{killed_and_whole_are_the_same, metrics};
 use common::vitreous;
 
 fn written(directory: &Path, name: &str, text: impl AsRef<[u8]>) -> String {
@@ -34,6 +34,32 @@ const SMALL: [&str; 10] = [
     "--device",
     "cpu",
 ];
+
+/// The vocabulary's product is looked at in parts, and attention that keeps documents apart is looked at like any other.
+#[test]
+fn a_watched_language_model_shows_induction_and_its_loss_by_position() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = prose(directory.path());
+    for apart in ["data.apart=false", "data.apart=true"] {
+        let run = directory.path().join(apart);
+        let out = run.to_str().expect("UTF-8");
+        // An override behind `--watch` is one, and not a word of it.
+        let options = ["train", "characters", "--data", &data, "--out", out, "--watch", apart];
+        let told = vitreous(&[&options[..], &SMALL[..]].concat()).succeeded();
+        assert!(told.stderr.contains("at the first token"), "{}", told.stderr);
+        let lines = metrics(&run);
+        let watched: Vec<_> = lines.iter().filter(|line| line.get("update_ratios").is_some()).collect();
+        assert!(!watched.is_empty());
+        for line in watched {
+            for what in ["attention_entropy", "induction"] {
+                assert_eq!(line[what]["blocks.1.attention"].as_array().expect("heads").len(), 4, "{apart}: {what}");
+            }
+            let losses = line["loss_by_position"].as_array().expect("losses");
+            assert_eq!(losses.len(), 47, "{apart}");
+            assert!(losses.iter().all(|loss| loss.as_f64().is_some_and(|loss| loss > 0.0 && loss < 10.0)), "{losses:?}");
+        }
+    }
+}
 
 #[test]
 fn a_text_becomes_a_model_that_writes_and_is_evaluated() {

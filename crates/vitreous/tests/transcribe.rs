@@ -83,6 +83,11 @@ fn recordings_are_transcribed_in_every_format() {
     assert_eq!(text("txt").lines().count(), lines.iter().map(|line| line.lines().count().max(1)).sum::<usize>());
     assert!(text("vtt").starts_with("WEBVTT\n\n"));
     assert_eq!(text("srt").matches(" --> ").count(), segments.len());
+    // A decoder that hears nothing says the same of all.
+    let deaf = transcribe(&[&model, &one, &other, "--json", "--without", "encoder.0"]).succeeded().json_lines();
+    assert_eq!(deaf[0]["text"], deaf[1]["text"]);
+    assert_ne!(deaf[0]["text"], answers[0]["text"]);
+    transcribe(&[&model, &one, "--without", "encoder.7"]).failed(2, &["`encoder.7`"]);
     // Files are written once.
     let out = folder.path().join("out");
     let to = out.to_string_lossy();

@@ -5,9 +5,10 @@ mod json;
 use std::path::PathBuf;
 
 use vitreous_engine::{Device, Precision};
+use vitreous_explain::live::LiveInput;
 use vitreous_explain::text::{TextChoice, TextExplanation, TextStructure, explain_tokens};
-use vitreous_models::Architecture;
 use vitreous_models::generate::{SearchOptions, Weights};
+use vitreous_models::{Architecture, Model};
 use vitreous_runtime::sequences::{SequenceModel, SequenceOptions, SequenceWriter};
 use vitreous_runtime::{TextTranslator, TranslatorModel};
 use vitreous_train::tasks::translate::SPECIAL;
@@ -39,19 +40,21 @@ enum PairWriter<'m> {
 pub type Languages = [Option<String>; 2];
 
 impl<'m> PairModel<'m> {
-    /// Its architecture.
-    pub fn architecture(self) -> &'m dyn Architecture {
+    /// The model itself.
+    pub fn model(self) -> &'m Model {
         match self {
-            PairModel::Own(model) => model.model.architecture.as_ref(),
-            PairModel::Sequence(model) => model.model.architecture.as_ref(),
+            PairModel::Own(model) => &model.model,
+            PairModel::Sequence(model) => &model.model,
         }
     }
 
+    /// Its architecture.
+    pub fn architecture(self) -> &'m dyn Architecture {
+        self.model().architecture.as_ref()
+    }
+
     fn path(self) -> Option<&'m PathBuf> {
-        match self {
-            PairModel::Own(model) => model.model.path.as_ref(),
-            PairModel::Sequence(model) => model.model.path.as_ref(),
-        }
+        self.model().path.as_ref()
     }
 
     fn weights(self) -> Weights<'m> {
@@ -133,6 +136,22 @@ pub struct Sentence {
     pub text: String,
     source: Vec<u32>,
     target: Option<Vec<u32>>,
+}
+
+impl Sentence {
+    /// The tokens of the text and of its translation; 0 of one that was not given.
+    pub fn lengths(&self) -> [usize; 2] {
+        [self.source.len(), self.target.as_ref().map_or(0, Vec::len)]
+    }
+
+    /// What encoder and decoder read of it: of the translation, all but its last token, behind the start.
+    pub fn as_read(&self, model: PairModel, languages: &Languages) -> Result<LiveInput, ExplainedError> {
+        let target = self.target.as_deref().unwrap_or_default();
+        let before_last = target.split_last().map_or(target, |(_, before)| before);
+        let start = model.start(languages[1].as_deref())?;
+        let read = [start].into_iter().chain(before_last.iter().copied()).collect();
+        Ok(LiveInput::Pair { source: self.source.clone(), read })
+    }
 }
 
 /// Reads a sentence, and what it is to be translated to, if that is given. `names` say in a refusal which of them it is about.

@@ -73,7 +73,7 @@ export class Answer {
         isChanged ? app.look(want, { input: base, edits: [], slot: "answer-before" }) : null,
       ]);
       if (!now || turn < this.#turn - 1) return;
-      [app.answer, app.answerBefore, app.command] = [now.answer, before?.answer ?? null, now.header.command ?? ""];
+      [app.answer, app.answerBefore, app.command] = [now.answer, before?.answer ?? null, now.header.command];
       this.#show(now, before);
       app.tell(["answer"]);
     } catch (error) {

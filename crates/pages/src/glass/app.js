@@ -22,7 +22,7 @@ export class App {
   // A picture or sound that was dropped, and what was painted over it.
   held = null;
   painted = null;
-  // What the model says now, what it said before anything was changed, and the command line that does the same.
+  // What the model says now, what it said before anything was changed, and the command line that does the same (null: there is none).
   answer = null;
   answerBefore = null;
   command = "";

@@ -31,12 +31,13 @@ export class Changes {
     this.#rows = new Map(edits.map((edit) => [edit.path, known.get(edit.path) ?? this.#row(edit.path)]));
     for (const edit of edits) this.#rows.get(edit.path).show(edit);
     this.command ??= h("code", { class: "command" });
+    this.copyCommand = button(app.t("copy-command"), (event) => this.#copy(app.command, event.currentTarget), { class: "copy-command" });
     const list = h("ul", { class: "edits" }, [...this.#rows.values()]);
     if (isOther) list.append(h("li", { class: "edit" }, h("span", { class: "mono" }, app.t(app.painted ? "painted" : "rewritten")), button("×", () => this.#undoInput(), { class: "quiet", "aria-label": app.t("undo") })));
     this.#place.replaceChildren(h("p", { class: "kicker" }, app.t("changes")), list, h("div", { class: "tools" },
       button(app.t("undo-all"), () => { this.#undoInput(); app.set({ edits: [] }); }),
       button(app.t("copy-link"), (event) => this.#copy(new URL(app.link({}), location.href).href, event.currentTarget)),
-      button(app.t("copy-command"), (event) => this.#copy(app.command ?? "", event.currentTarget), { class: "copy-command" })), this.command);
+      this.copyCommand), this.command);
     this.#command();
   }
 
@@ -63,7 +64,10 @@ export class Changes {
   }
 
   #command() {
-    if (this.command) this.command.textContent = this.#app.command ?? "";
+    if (!this.command) return;
+    const { command } = this.#app;
+    this.command.textContent = command ?? this.#app.t("no-command");
+    this.copyCommand.disabled = command === null;
   }
 
   async #copy(text, from) {

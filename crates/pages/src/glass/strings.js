@@ -103,6 +103,7 @@ const shell = {
   "undo-all": ["Take all back", "全部撤销"],
   "copy-link": ["Copy link", "复制链接"],
   "copy-command": ["Copy command", "复制命令"],
+  "no-command": ["No command does the same: none takes these values over.", "没有等价的命令：没有命令能代入这些值。"],
   copied: ["Copied", "已复制"],
 };
 

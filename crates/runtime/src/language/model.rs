@@ -32,20 +32,24 @@ pub struct LanguageModel {
 impl LanguageModel {
     /// Opens a model directory or a run directory.
     pub fn open(path: &Path) -> Result<LanguageModel, Error> {
-        let model = open_model(path, &OpenOptions::default())?;
+        let mut model = open_model(path, &OpenOptions::default())?;
         let signature = model.architecture.signature();
         let (Some(vocabulary), Some(input)) = (signature.next_token(), signature.tokens()) else {
             return Err(unsuitable(&path.to_string_lossy(), &signature, "language model"));
         };
         let directory = model_directory(path);
         let tokenizer = tokenizer_of(&model, path)?;
-        let mut ends: Vec<u32> = ["generation_config.json", "config.json"]
+        let (mut ends, absent): (Vec<u32>, Vec<u32>) = ["generation_config.json", "config.json"]
             .iter()
             .flat_map(|name| ends_of(&directory.join(name)))
             .chain(tokenizer.special().end)
             .chain(tokenizer.end_tokens().iter().copied())
-            .filter(|&end| (end as usize) < vocabulary)
-            .collect();
+            .partition(|&end| (end as usize) < vocabulary);
+        if let (Some(end), []) = (absent.first(), &ends[..]) {
+            model.notes.push(format!(
+                "texts of the model are to end with token {end}, but its vocabulary has {vocabulary} tokens: they end where --max-tokens or --stop ends them"
+            ));
+        }
         ends.sort_unstable();
         ends.dedup();
         Ok(LanguageModel { model, tokenizer, vocabulary, longest: input.longest, ends: ends.into() })
@@ -58,6 +62,7 @@ impl LanguageModel {
 
     /// The tokens of a prompt, with the special tokens that a text begins with. An empty one is the token that a text begins with.
     pub fn encode(&self, prompt: &str) -> Result<Vec<u32>, Error> {
+        self.check_bytes(prompt)?;
         let ids = self.tokenizer.encode(prompt, None, usize::MAX)?.ids;
         if ids.is_empty() {
             let special = self.tokenizer.special();
@@ -70,6 +75,25 @@ impl LanguageModel {
             };
         }
         self.checked(ids)
+    }
+
+    /// Refuses a prompt that cannot fit, whatever its tokens are, before it is split into them: a hundred megabytes would take minutes.
+    fn check_bytes(&self, prompt: &str) -> Result<(), Error> {
+        const NEVER_TOO_LONG: usize = 1 << 20;
+        if prompt.len() <= NEVER_TOO_LONG {
+            return Ok(());
+        }
+        let bytes = |id: u32| self.tokenizer.token(id).map_or(0, |token| token.len());
+        let of_token = (0..self.vocabulary as u32).map(bytes).max().unwrap_or(0);
+        let most = self.longest.saturating_mul(of_token).max(NEVER_TOO_LONG);
+        if prompt.len() <= most {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "the prompt has {} bytes, which are more than the {} tokens that the model reads: give less of it",
+            prompt.len(),
+            self.longest
+        )))
     }
 
     /// The tokens of a text that has all special tokens in it already, such as what a chat template gives.

@@ -132,7 +132,12 @@ impl Convert {
         if model.assets.metadata.is_none() || self.is_for("gguf") || self.is_for("npz") {
             return Vec::new();
         }
-        let written = tokenizer_of(model, &self.from).and_then(|tokenizer| Ok((tokenizer.files()?, tokenizer)));
+        let written = tokenizer_of(model, &self.from).and_then(|tokenizer| {
+            let mut files = tokenizer.files()?;
+            // Without it `transformers` would write on and on.
+            files.push(tokenizer.generation_config()?);
+            Ok((files, tokenizer))
+        });
         match written {
             Ok((files, tokenizer)) => {
                 tokenizer.notes().iter().for_each(|note| say!("note: {note}"));

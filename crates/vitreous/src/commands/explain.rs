@@ -10,6 +10,7 @@ mod language;
 mod names;
 mod of_run;
 mod speech;
+mod taken;
 mod text;
 
 use std::ffi::OsString;
@@ -55,6 +56,7 @@ use names::Names;
 #[command(after_help = "\
 Examples:
   vitreous explain runs/small-1 photos
+  vitreous explain runs/small-1 cat.jpg --patch-from dog.jpg --at blocks.3.attention
   vitreous explain CLIP photo.jpg --text 'two dogs on a beach' --text 'a cat'
   vitreous explain tiny.en.pt talk.wav
   vitreous explain runs/translation-1 --text 'Click the button.'
@@ -141,9 +143,12 @@ pub struct Explain {
     /// Threads that compute on the CPU and prepare images [default: one per core]
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// Another text, of a language model or a text encoder: with `--at`, values of its run are put in place of this one's; without, a language model's page maps what each of its vectors does here
-    #[arg(long, value_name = "TEXT", requires = "texts", allow_hyphen_values = true)]
+    /// Another text (or image, of a model of images): with `--at`, values of its run are put in place of this one's; without, a language model's page maps what each of its vectors does here
+    #[arg(long, value_name = "OTHER", allow_hyphen_values = true)]
     patch_from: Option<String>,
+    /// The text that stands beside that of `--patch-from`, as `--pair`, `--context` or `--target` do beside the text that is explained [default: the same]
+    #[arg(long, value_name = "TEXT", requires = "patch_from", allow_hyphen_values = true)]
+    patch_pair: Option<String>,
     /// The value that `--patch-from` replaces, as in `blocks.3.mlp`, or `blocks.3@5` for token 5 alone; may be repeated
     #[arg(long, value_name = "PATH", requires = "patch_from")]
     at: Vec<String>,
@@ -200,13 +205,14 @@ impl Explain {
         self.check_images()?;
         let start = Instant::now();
         let options = OpenOptions::default().with_some("image", self.image).with_some("heads", self.head_count);
-        let model = self.interventions.apply(ImageModel::open(&self.model, &options)?)?;
+        let model = ImageModel::open(&self.model, &options)?;
         model.model.notes.iter().for_each(|note| say!("note: {note}"));
-        let preprocess = model.preprocess.clone();
         let threads = self.threads.unwrap_or_else(vitreous_runtime::threads);
+        let device = self.device.open(threads)?;
+        let model = taken::edited_images(&self, model, &device)?;
+        let preprocess = model.preprocess.clone();
         let settings = self.settings(&model, threads)?;
         let choice = settings.choice.clone();
-        let device = self.device.open(threads)?;
         let mut explainer = Explainer::new(&model.model, settings, &device).map_err(failure)?;
         let pictures = pictures(&model.model).map_err(Failure::work)?;
         let weights = WeightPictures::draw(&pictures, model.input.channels).map_err(Failure::work)?;
@@ -311,20 +317,7 @@ impl Explain {
             }
         }
         self.check_translator_options()?;
-        let request = text::Request {
-            texts: &self.texts,
-            targets: &self.targets,
-            out: &self.out,
-            layers: self.layers.as_ref(),
-            heads: self.heads.as_ref(),
-            json: self.json,
-            arrays: self.arrays,
-            threads: self.threads.unwrap_or_else(vitreous_runtime::threads),
-            device: self.device,
-            interventions: &self.interventions,
-            languages: [self.from.clone(), self.to.clone()],
-        };
-        text::run(&self.model, &request)
+        text::run(self)
     }
 
     /// Refuses what is for encoders of texts alone.
@@ -336,7 +329,6 @@ impl Explain {
             ("--question", self.question.is_some()),
             ("--token", self.token.is_some()),
             ("--steps", self.steps.is_some()),
-            ("--patch-from", self.patch_from.is_some()),
             ("--nearest", !self.nearest.is_empty()),
         ];
         match given.iter().find(|(_, given)| *given) {

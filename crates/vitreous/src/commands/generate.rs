@@ -14,7 +14,7 @@ use vitreous_models::generate::{RequestId, SearchOptions, WrittenToken};
 use vitreous_runtime::language::{Continuation, LanguageModel, StopReason, TextGenerator, TextOptions};
 use vitreous_runtime::sequences::{SequenceOptions, is_sequence_model};
 
-use super::sequences::{SequenceArguments, SequenceCommand};
+use super::sequences::{SequenceArguments, SequenceCommand, Style, check_best};
 use super::translate::check_length_penalty;
 use super::{parse_beam, parse_count};
 use crate::failure::Failure;
@@ -99,6 +99,11 @@ pub struct Generate {
 
 impl Generate {
     pub fn run(self) -> Result<(), Failure> {
+        // (clap does not ask for --file where there is a prompt, which excludes it.)
+        if self.files.is_empty() && self.out.is_some() {
+            let what = "--out is for the answers to --file: leave it out, or send the text to a file with `>`";
+            return Err(Failure::input(anyhow!(what)));
+        }
         if is_sequence_model(&self.model) {
             return self.write_sequences();
         }
@@ -148,8 +153,10 @@ impl Generate {
     /// Answers texts with an encoder-decoder.
     fn write_sequences(&self) -> Result<(), Failure> {
         let of_format = self.format.format()?.is_some().then_some("--json-schema or --regex");
-        let of_language = self.writing.of_language_models().or(of_format);
-        if let Some(option) = of_language.or(self.logprobs.is_some().then_some("--logprobs")) {
+        let of_language = self.writing.of_language_models().or(self.machine.of_language_models()).or(of_format);
+        let others = [("--logprobs", self.logprobs.is_some()), ("--batch", self.batch.is_some())];
+        let other = others.into_iter().find_map(|(option, is_given)| is_given.then_some(option));
+        if let Some(option) = of_language.or(other) {
             let what = format!("{option} is for language models, but this is an encoder-decoder: leave it out");
             return Err(Failure::input(anyhow!(what)));
         }
@@ -173,7 +180,7 @@ impl Generate {
             files: &self.files,
             options,
             best: self.n,
-            is_numbered: false,
+            style: Style::Generated,
             json: self.json,
             out: self.out.as_deref(),
             force: self.force,
@@ -203,10 +210,7 @@ impl Generate {
         let mut options = self.writing.text_options(temperature)?;
         options.logprobs = self.logprobs;
         if let Some(beam) = self.beam {
-            if self.n > beam {
-                let what = format!("--n {} needs a --beam of at least {}; it is {beam}", self.n, self.n);
-                return Err(Failure::input(anyhow!(what)));
-            }
+            check_best("--n", self.n, beam)?;
             if self.writing.asks_for_sampling() || self.writing.temperature().is_some_and(|given| given > 0.0) {
                 let what = "beam search makes no random choices: leave out --temperature, --top-k, --top-p and --min-p";
                 return Err(Failure::input(anyhow!(what)));

@@ -11,11 +11,12 @@ use vitreous_engine::{Device, Precision};
 use vitreous_models::generate::{EarlyStopping, Hypothesis};
 use vitreous_pages::format;
 use vitreous_runtime::described;
+use vitreous_runtime::language::StopReason;
 use vitreous_runtime::sequences::{SequenceModel, SequenceOptions, SequenceWriter};
 use vitreous_train::tasks::translate::one_line;
 
 use super::parse_count;
-use super::translate::{check_best, check_length_penalty};
+use super::translate::check_length_penalty;
 use crate::failure::Failure;
 use crate::intervention_options::InterventionOptions;
 use crate::shared_out::{SharedOut, key_of};
@@ -90,6 +91,15 @@ impl SequenceArguments {
     }
 }
 
+/// How answers are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// As `generate` writes those of language models.
+    Generated,
+    /// As `translate` does; `is_numbered` if each line has the number of its text and its score.
+    Translated { is_numbered: bool },
+}
+
 /// What is asked of an encoder-decoder.
 pub struct SequenceCommand<'a> {
     /// Edits of the model.
@@ -101,8 +111,7 @@ pub struct SequenceCommand<'a> {
     pub options: SequenceOptions,
     /// How many texts are written for each.
     pub best: usize,
-    /// Whether each line has the number of its text and its score.
-    pub is_numbered: bool,
+    pub style: Style,
     pub json: bool,
     /// The file of the answers, if they are not printed, and whether it may be overwritten.
     pub out: Option<&'a Path>,
@@ -117,8 +126,10 @@ impl SequenceCommand<'_> {
         let model = self.interventions.apply(SequenceModel::open(self.model)?)?;
         model.model.notes.iter().for_each(|note| say!("note: {note}"));
         let mut writer = SequenceWriter::new(&model, &self.options, precision, device)?;
-        check_best(self.best, writer.beam())?;
+        let option = if self.style == Style::Generated { "--n" } else { "--n-best" };
+        check_best(option, self.best, writer.beam())?;
         let (start, mut computing, mut count, mut tokens) = (Instant::now(), 0.0, 0, 0);
+        let is_search = writer.beam() > 1;
         let mut out = shared.output(self.out, self.force)?;
         let at_once = shared.chunk_size(AT_ONCE);
         take_texts(self.texts, self.files, at_once, plain, |lines: &[String]| {
@@ -132,7 +143,7 @@ impl SequenceCommand<'_> {
                 for (number, (line, hypotheses)) in (chunk.first + 1..).zip(lines.iter().zip(&answers)) {
                     tokens += hypotheses.first().map_or(0, |best| best.tokens.len());
                     let best = &hypotheses[..self.best.min(hypotheses.len())];
-                    self.write((number, line), best, &model, out)?;
+                    self.write((number, line), best, is_search, &model, out)?;
                 }
                 // Whoever reads along sees them when they are there.
                 Ok(out.flush()?)
@@ -157,10 +168,23 @@ impl SequenceCommand<'_> {
         &self,
         (number, source): (usize, &str),
         hypotheses: &[Hypothesis],
+        is_search: bool,
         model: &SequenceModel,
         out: &mut dyn Write,
     ) -> Result<(), Failure> {
         let text = |hypothesis: &Hypothesis| model.text(&hypothesis.tokens).map_err(Failure::work);
+        if self.json && self.style == Style::Generated {
+            for hypothesis in hypotheses {
+                let stop = if hypothesis.ended { StopReason::End } else { StopReason::Length };
+                let (text, tokens) = (text(hypothesis)?, &hypothesis.tokens);
+                let mut line = json!({ "prompt": source, "text": text, "tokens": tokens, "stop": stop.name() });
+                if is_search {
+                    line["score"] = json!(hypothesis.score);
+                }
+                writeln!(out, "{line}")?;
+            }
+            return Ok(());
+        }
         if self.json {
             let mut texts = Vec::new();
             for hypothesis in hypotheses {
@@ -177,11 +201,19 @@ impl SequenceCommand<'_> {
         }
         for hypothesis in hypotheses {
             let line = one_line(&text(hypothesis)?);
-            match self.is_numbered {
-                false => writeln!(out, "{line}")?,
-                true => writeln!(out, "{number}\t{:.4}\t{line}", hypothesis.score)?,
+            match self.style {
+                Style::Translated { is_numbered: true } => writeln!(out, "{number}\t{:.4}\t{line}", hypothesis.score)?,
+                _ => writeln!(out, "{line}")?,
             }
         }
         Ok(())
+    }
+}
+
+/// Refuses more texts than a search has beams.
+pub(super) fn check_best(option: &str, best: usize, beam: usize) -> Result<(), Failure> {
+    match best > beam {
+        true => Err(Failure::input(anyhow!("{option} {best} needs a --beam of at least {best}; it is {beam}"))),
+        false => Ok(()),
     }
 }

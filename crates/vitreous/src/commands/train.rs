@@ -91,7 +91,7 @@ pub struct Train {
     #[arg(long, value_parser = parse_threads)]
     threads: Option<usize>,
     /// Write more with each line of metrics, and show it in the terminal and in the report: attention, units, updates and losses of the model (`inside`, which `--watch` alone means), or the gradient norm of every parameter
-    #[arg(long, value_name = "WHAT", value_enum, num_args = 0..=1, default_missing_value = "inside")]
+    #[arg(long, value_name = "WHAT", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "inside")]
     watch: Vec<Watch>,
     /// Print the result as one line of JSON on stdout
     #[arg(long)]

@@ -20,6 +20,7 @@ use vitreous_runtime::speech::{
 use super::{parse_beam, parse_count};
 use crate::device_options::ComputeOptions;
 use crate::failure::Failure;
+use crate::intervention_options::InterventionOptions;
 use crate::shared_out::{ShareOptions, SharedOut, Task, key_of};
 
 /// Transcribe speech: Whisper models on recordings of any length, or on what comes through a pipe
@@ -93,6 +94,8 @@ pub struct Transcribe {
     #[arg(long, value_name = "N", default_value = "0")]
     seed: u64,
     #[command(flatten)]
+    interventions: InterventionOptions,
+    #[command(flatten)]
     compute: ComputeOptions,
     #[command(flatten)]
     share: ShareOptions,
@@ -139,7 +142,7 @@ impl Transcribe {
         if shared.is_direct() {
             targets.iter().flatten().try_for_each(|target| check_new(target))?;
         }
-        let model = SpeechModel::open(&self.model)?;
+        let model = self.interventions.apply(SpeechModel::open(&self.model)?)?;
         let device = self.compute.device_of(&shared)?;
         let transcriber = Transcriber::new(&model, self.compute.precision(), &device)?;
         let mut work = Work { command: &self, transcriber, settings: self.settings(), format, heard: 0.0, failed: 0 };

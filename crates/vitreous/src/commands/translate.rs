@@ -13,7 +13,7 @@ use vitreous_runtime::sequences::{SequenceOptions, is_sequence_model};
 use vitreous_runtime::{TextTranslator, TranslatorModel, described};
 use vitreous_train::tasks::translate::one_line;
 
-use super::sequences::{SequenceArguments, SequenceCommand};
+use super::sequences::{SequenceArguments, SequenceCommand, Style, check_best};
 use super::{parse_beam, parse_count};
 use crate::device_options::ComputeOptions;
 use crate::failure::Failure;
@@ -73,7 +73,7 @@ impl Translate {
             return Err(Failure::input(anyhow!(what)));
         }
         let (beam, length_penalty) = (self.beam.unwrap_or(1), self.length_penalty.unwrap_or(0.6));
-        check_best(best, beam)?;
+        check_best("--n-best", best, beam)?;
         check_length_penalty(length_penalty)?;
         let model = self.interventions.apply(TranslatorModel::open(&self.model)?)?;
         let device = self.compute.device()?;
@@ -125,7 +125,7 @@ impl Translate {
             files: &self.files,
             options,
             best,
-            is_numbered: self.n_best.is_some(),
+            style: Style::Translated { is_numbered: self.n_best.is_some() },
             json: self.json,
             out: None,
             force: false,
@@ -163,14 +163,6 @@ impl Translate {
             }
         }
         Ok(())
-    }
-}
-
-/// Refuses more translations of a sentence than a search follows.
-pub(super) fn check_best(best: usize, beam: usize) -> Result<(), Failure> {
-    match best > beam {
-        true => Err(Failure::input(anyhow!("--n-best {best} needs a --beam of at least {best}; it is {beam}"))),
-        false => Ok(()),
     }
 }
 

@@ -259,6 +259,11 @@ impl TextTokenizer {
         save::files(self)
     }
 
+    /// The name and the bytes of the file that tells `transformers` which tokens begin and end what a model writes.
+    pub fn generation_config(&self) -> Result<(String, Vec<u8>), TokeniserError> {
+        save::generation_config(self)
+    }
+
     /// The text of tokens that are given by name, as `transformers`' `convert_tokens_to_string` has it.
     pub fn join(&self, tokens: Vec<String>) -> Result<String, TokeniserError> {
         match self.inner.get_decoder() {

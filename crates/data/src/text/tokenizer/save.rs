@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::TextTokenizer;
 use super::settings::ROLES;
@@ -38,6 +38,21 @@ pub(super) fn files(tokenizer: &TextTokenizer) -> Result<Vec<(String, Vec<u8>)>,
         files.push(("special_tokens_map.json".to_string(), pretty(tokens)?));
     }
     Ok(files)
+}
+
+/// `generation_config.json`: with which tokens texts begin and end.
+pub(super) fn generation_config(tokenizer: &TextTokenizer) -> Result<(String, Vec<u8>), TokeniserError> {
+    let special = tokenizer.special();
+    let mut ends: Vec<u32> = special.end.into_iter().collect();
+    ends.extend(tokenizer.end_tokens().iter().filter(|&&end| special.end != Some(end)));
+    let end = match ends[..] {
+        [] => Value::Null,
+        [end] => json!(end),
+        _ => json!(ends),
+    };
+    let entries = [("bos_token_id", json!(special.begin.or(special.end))), ("eos_token_id", end)];
+    let object = entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect();
+    Ok(("generation_config.json".to_string(), pretty(object)?))
 }
 
 fn pretty(object: Map<String, Value>) -> Result<Vec<u8>, TokeniserError> {

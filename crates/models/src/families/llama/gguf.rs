@@ -66,6 +66,9 @@ fn config(file: &GgufModel, variant: Variant) -> Result<LlamaConfig, Fault> {
     }
     let max_length = file.size("context_length")?;
     let rope_base = file.number("rope.freq_base")?.unwrap_or(10_000.0);
+    if !(rope_base.is_finite() && rope_base > 0.0) {
+        return Err(keys.fault("rope.freq_base", format!("is {rope_base}; it should be a finite number above 0")));
+    }
     let usual = variant.usual();
     Ok(LlamaConfig {
         variant,

@@ -6,25 +6,39 @@ use std::sync::Arc;
 use super::request::{ChangeAsked, EditAsked};
 use super::{WatchedInput, WatchedModel};
 
-/// The command, with the model's name in place of its path.
+/// The command, with the model's name in place of its path. `None` where no command does it: no option takes values of another recording.
+/// `labels` are the classes that a model of images and texts was asked for.
 pub fn of(
     name: &str,
     model: &WatchedModel,
     input: &WatchedInput,
     edits: &[EditAsked],
     others: &HashMap<String, Arc<WatchedInput>>,
-) -> String {
+    labels: Option<&[String]>,
+) -> Option<String> {
     let from = edits.iter().any(|edit| edit.change == ChangeAsked::From);
     let text = |at: usize| quoted(input.texts.get(at).map_or("", String::as_str));
     let signature = model.model().architecture.signature();
     let mut words = vec!["vitreous".to_string()];
     match model {
+        WatchedModel::Speech(_) if from => return None,
+        WatchedModel::Image(_) if from => words.extend(["explain".into(), name.into(), "picture.png".into()]),
         WatchedModel::Image(_) if signature.classes().is_none() => {
             words.extend(["predict".into(), name.into(), "picture.png".into(), "--features".into()]);
         }
-        WatchedModel::Image(_) | WatchedModel::ImageText(_) => {
-            words.extend(["predict".into(), name.into(), "picture.png".into()]);
-        }
+        WatchedModel::Image(_) => words.extend(["predict".into(), name.into(), "picture.png".into()]),
+        WatchedModel::ImageText(_) => match labels {
+            Some(labels) if from => {
+                words.extend(["explain".into(), name.into(), "picture.png".into()]);
+                words.extend(labels.iter().flat_map(|label| ["--text".into(), quoted(label)]));
+            }
+            Some(labels) => {
+                let list = quoted(&labels.join(","));
+                words.extend(["predict".into(), name.into(), "picture.png".into(), "--labels".into(), list]);
+            }
+            None if from => return None,
+            None => words.extend(["embed".into(), name.into(), "picture.png".into()]),
+        },
         WatchedModel::Text(_) if signature.masked_tokens().is_some() && !from => {
             words.extend(["fill".into(), name.into(), text(0)]);
         }
@@ -49,12 +63,35 @@ pub fn of(
         }
         WatchedModel::Speech(_) => words.extend(["transcribe".into(), name.into(), "recording.wav".into()]),
     }
-    words.extend(edits.iter().flat_map(|edit| option(edit, others)));
-    words.join(" ")
+    words.extend(edits.iter().flat_map(option));
+    if from {
+        words.extend(other(edits, input, others)?);
+    }
+    Some(words.join(" "))
 }
 
-/// The options of an edit.
-fn option(edit: &EditAsked, others: &HashMap<String, Arc<WatchedInput>>) -> Vec<String> {
+/// The options that name the other input. A command has one: with several, there is none.
+fn other(
+    edits: &[EditAsked],
+    input: &WatchedInput,
+    others: &HashMap<String, Arc<WatchedInput>>,
+) -> Option<Vec<String>> {
+    let mut ids = edits.iter().filter(|edit| edit.change == ChangeAsked::From).map(|edit| edit.input.as_deref());
+    let first = ids.next()?;
+    if ids.any(|id| id != first) {
+        return None;
+    }
+    let texts = first.and_then(|id| others.get(id)).map_or(&[][..], |other| &other.texts[..]);
+    let from = texts.first().map_or("other.png", String::as_str);
+    let mut words = vec!["--patch-from".into(), quoted(from)];
+    if let Some(beside) = texts.get(1).filter(|text| Some(*text) != input.texts.get(1)) {
+        words.extend(["--patch-pair".into(), quoted(beside)]);
+    }
+    Some(words)
+}
+
+/// The option of an edit.
+fn option(edit: &EditAsked) -> Vec<String> {
     let tokens = edit.tokens.as_ref().map(|tokens| {
         let list: Vec<String> = tokens.iter().map(usize::to_string).collect();
         format!("@{}", list.join(","))
@@ -67,11 +104,7 @@ fn option(edit: &EditAsked, others: &HashMap<String, Arc<WatchedInput>>) -> Vec<
         ChangeAsked::Clamp => {
             vec!["--clamp".into(), quoted(&format!("{path}={},{}", number(edit.low), number(edit.high)))]
         }
-        ChangeAsked::From => {
-            let other = edit.input.as_ref().and_then(|id| others.get(id));
-            let text = other.and_then(|other| other.texts.first()).map_or("other.png", String::as_str);
-            vec!["--patch-from".into(), quoted(text), "--at".into(), quoted(&path)]
-        }
+        ChangeAsked::From => vec!["--at".into(), quoted(&path)],
     }
 }
 
@@ -107,9 +140,10 @@ mod tests {
             input: None,
             tokens: Some(vec![1, 3]),
         };
-        let told = |change| option(&edit(change), &HashMap::new()).join(" ");
+        let told = |change| option(&edit(change)).join(" ");
         assert_eq!(told(ChangeAsked::Zero), "--without blocks.3.mlp@1,3");
         assert_eq!(told(ChangeAsked::Scale), "--scale blocks.3.mlp@1,3=0.5");
         assert_eq!(told(ChangeAsked::Clamp), "--clamp blocks.3.mlp@1,3=-1,2");
+        assert_eq!(told(ChangeAsked::From), "--at blocks.3.mlp@1,3");
     }
 }

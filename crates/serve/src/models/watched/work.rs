@@ -190,7 +190,8 @@ impl LookWork<'_> {
             looked.header["answer"]["rewritten"] = self.rewritten(input, &edits)?;
         }
         self.analyses(look, &edits, others, &mut looked.header)?;
-        looked.header["command"] = json!(command::of(self.name, self.model, input, asked, others));
+        let labels = want.answer.as_ref().and_then(|asked| asked.labels.as_deref());
+        looked.header["command"] = json!(command::of(self.name, self.model, input, asked, others, labels));
         looked.header["milliseconds"] = json!((start.elapsed().as_secs_f64() * 1e5).round() / 100.0);
         Ok(looked)
     }

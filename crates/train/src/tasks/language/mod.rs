@@ -218,7 +218,7 @@ impl LanguageTask {
         ends
     }
 
-    /// What `transformers` must know of special tokens to write with the model.
+    /// What `config.json` says of special tokens.
     fn special_tokens(&self) -> [(&'static str, Json); 2] {
         let special = self.tokenizer.special();
         [("bos_token_id", json!(special.begin.or(special.end))), ("eos_token_id", json!(special.end))]
@@ -229,16 +229,14 @@ impl LanguageTask {
         const NAME: &str = "generation_config.json";
         let mut files = self.tokenizer.files()?;
         let there = self.model.assets.files.iter().find(|(name, _)| name == NAME);
-        let settings = match there {
+        files.push(match there {
             Some((_, path)) => {
-                read_bounded(path, MOST_SETTINGS_BYTES).map_err(TrainError::io(path, "cannot be read"))?
+                let settings =
+                    read_bounded(path, MOST_SETTINGS_BYTES).map_err(TrainError::io(path, "cannot be read"))?;
+                (NAME.to_string(), settings)
             }
-            None => {
-                let special = self.special_tokens().into_iter().map(|(key, value)| (key.to_string(), value));
-                format!("{:#}\n", Json::Object(special.collect())).into_bytes()
-            }
-        };
-        files.push((NAME.to_string(), settings));
+            None => self.tokenizer.generation_config()?,
+        });
         Ok(files)
     }
 }

@@ -11,6 +11,7 @@ use anyhow::anyhow;
 use serde_json::json;
 use vitreous_engine::Device;
 use vitreous_explain::encoder::{EncoderSettings, Steps};
+use vitreous_explain::live::LiveInput;
 use vitreous_explain::{Choice, Structure};
 use vitreous_models::OpenOptions;
 use vitreous_pages::explain_encoder::{KIND, TextPage, page};
@@ -24,8 +25,9 @@ use vitreous_runtime::{Intervene, described};
 
 use super::files::{self, ARRAYS, PAGE};
 use super::names::Names;
+use super::taken::{check_at, check_length, taken_over};
 use super::text::folder_name;
-use super::{Explain, failure};
+use super::Explain;
 use crate::failure::Failure;
 
 /// Explains all texts. Nothing is written before all of them are known to be right.
@@ -86,17 +88,16 @@ fn edited(explain: &Explain, model: TextModel, texts: &[ReadText], device: &Devi
     }
     let mut edits = explain.interventions.list()?;
     if let Some(other) = &explain.patch_from {
-        if explain.at.is_empty() {
-            return Err(Failure::input(anyhow!(
-                "--patch-from: say which value is taken over, as in --at blocks.3.mlp"
-            )));
-        }
-        let other = read_text(&model, "--patch-from", other, None)?.encoding.ids;
-        if let Some(text) = texts.iter().find(|text| text.encoding.len() != other.len()) {
-            let (own, other) = (text.encoding.len(), other.len());
-            return Err(failure(vitreous_explain::ExplainError::OtherLength { own, other }));
-        }
-        edits.extend(super::language::taken_over(explain, &model.model, &other, device)?);
+        check_at(explain)?;
+        let beside = |own: &Option<String>| explain.patch_pair.clone().or(own.clone());
+        let other = match beside(&explain.context).filter(|_| explain.question.is_some()) {
+            Some(context) => read_question(&model, other, &context)?,
+            None => read_text(&model, "--patch-from", other, pair_of(beside(&explain.pair).as_deref(), &model))?,
+        };
+        let (ids, types) = (other.encoding.ids, other.encoding.token_types);
+        texts.iter().try_for_each(|text| check_length(text.encoding.len(), ids.len()))?;
+        let other = LiveInput::Text { ids, types, masked: Vec::new() };
+        edits.extend(taken_over(explain, &model.model, &other, device)?);
     }
     Ok(model.with_interventions(edits)?)
 }
@@ -132,8 +133,13 @@ fn texts(explain: &Explain, model: &TextModel) -> Result<Vec<ReadText>, Failure>
         let usage = format!("vitreous explain {name} --question Q --context C");
         return Err(Failure::input(anyhow!("{name}: this model answers questions about a text: `{usage}`")));
     }
-    let pair = explain.pair.as_deref().filter(|_| !gives_vectors(model));
+    let pair = pair_of(explain.pair.as_deref(), model);
     explain.texts.iter().map(|text| Ok(read_text(model, "Text", text, pair)?)).collect()
+}
+
+/// The second text of what a model reads; embedding models read one at a time.
+fn pair_of<'t>(pair: Option<&'t str>, model: &TextModel) -> Option<&'t str> {
+    pair.filter(|_| !gives_vectors(model))
 }
 
 fn write_files(explain: &Explain, directory: &Path, shown: &TextPage, logits: &[f32]) -> Result<(), Failure> {

@@ -20,7 +20,7 @@ use vitreous_runtime::{ImageTextModel, OutputName, Runner, described};
 
 use super::files::{self, PAGE};
 use super::names::Names;
-use super::{Explain, failure};
+use super::{Explain, failure, taken};
 use crate::failure::Failure;
 
 /// A caption with what does not depend on pictures.
@@ -46,10 +46,10 @@ pub fn run(explain: &Explain) -> Result<(), Failure> {
     check_options(explain)?;
     let options = OpenOptions::default().with_some("image", explain.image).with_some("heads", explain.head_count);
     let model = ImageTextModel::open(&explain.model, &options)?;
-    let model = ImageTextModel { images: explain.interventions.apply(model.images)?, ..model };
     model.images.model.notes.iter().for_each(|note| say!("note: {note}"));
     let threads = explain.threads.unwrap_or_else(vitreous_runtime::threads);
     let device = explain.device.open(threads)?;
+    let model = ImageTextModel { images: taken::edited_images(explain, model.images, &device)?, ..model };
     let captions = captions(explain, &model, &device)?;
     let (pictures, failed) = pictures(explain, &model, &device)?;
     let similarity: Vec<(String, Vec<f64>)> = pictures
@@ -125,7 +125,7 @@ fn check_options(explain: &Explain) -> Result<(), Failure> {
         ("--layers", explain.layers.is_some()),
         ("--heads", explain.heads.is_some()),
         ("--arrays", explain.arrays),
-        ("--patch-from", explain.patch_from.is_some()),
+        ("--patch-pair", explain.patch_pair.is_some()),
         ("--nearest", !explain.nearest.is_empty()),
     ];
     if let Some((option, _)) = given.iter().find(|(_, given)| *given) {

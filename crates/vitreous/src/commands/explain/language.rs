@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use anyhow::anyhow;
 use serde_json::json;
-use vitreous_engine::{Device, Edit, EditValues, Intervention};
+use vitreous_engine::Device;
 use vitreous_explain::inside::{Given, NearestTokens, value_of};
+use vitreous_explain::live::LiveInput;
 use vitreous_explain::{Choice, Structure};
-use vitreous_models::Model;
 use vitreous_pages::explain_language::{KIND, LanguagePage, NamedToken, NearestWords, page};
 use vitreous_pages::explained::language::{LanguageAsked, LanguageTexts, object, read_text, single_token, token_name};
 use vitreous_pages::{format, write};
@@ -20,6 +20,7 @@ use vitreous_runtime::{Intervene, described};
 
 use super::files::{self, ARRAYS, PAGE};
 use super::names::Names;
+use super::taken::{check_length, taken_over};
 use super::text::folder_name;
 use super::{Explain, failure};
 use crate::failure::Failure;
@@ -36,12 +37,11 @@ pub fn run(explain: &Explain) -> Result<(), Failure> {
     let other = explain.patch_from.as_ref().map(|text| read_text(&plain, "--patch-from", text)).transpose()?;
     let texts: Vec<Vec<u32>> =
         explain.texts.iter().map(|text| read_text(&plain, "--text", text)).collect::<Result<_, _>>()?;
-    for text in &texts {
-        check_length(text, other.as_deref())?;
-    }
     let mut edits = explain.interventions.list()?;
     if let Some(other) = &other {
-        edits.extend(taken_over(explain, &plain.model, other, &device)?);
+        texts.iter().try_for_each(|text| check_length(text.len(), other.len()))?;
+        let other = LiveInput::Text { ids: other.clone(), types: Vec::new(), masked: Vec::new() };
+        edits.extend(taken_over(explain, &plain.model, &other, &device)?);
     }
     let model = plain.with_interventions(edits)?;
     let structure = Structure::of(model.model.architecture.as_ref()).map_err(Failure::work)?;
@@ -99,6 +99,7 @@ fn check_options(explain: &Explain) -> Result<(), Failure> {
         ("--pair", explain.pair.is_some()),
         ("--question", explain.question.is_some()),
         ("--steps", explain.steps.is_some()),
+        ("--patch-pair", explain.patch_pair.is_some()),
     ];
     match given.iter().find(|(_, given)| *given) {
         Some((option, _)) => Err(Failure::input(anyhow!("{option} cannot be used with a language model"))),
@@ -107,34 +108,6 @@ fn check_options(explain: &Explain) -> Result<(), Failure> {
         }
         None => Ok(()),
     }
-}
-
-fn check_length(text: &[u32], other: Option<&[u32]>) -> Result<(), Failure> {
-    match other {
-        Some(other) if other.len() != text.len() => {
-            let (own, other) = (text.len(), other.len());
-            Err(failure(vitreous_explain::ExplainError::OtherLength { own, other }))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The values at `--at` in a run with `--patch-from`, as edits.
-pub(super) fn taken_over(
-    explain: &Explain,
-    model: &Model,
-    other: &[u32],
-    device: &Device,
-) -> Result<Vec<Intervention>, Failure> {
-    let mut edits = Vec::new();
-    for text in &explain.at {
-        let (path, at) = path_and_tokens("--at", text).map_err(Failure::Input)?;
-        let given = Given::Tokens(other.to_vec());
-        let (_, values) = value_of(model, &given, &path, device).map_err(failure)?;
-        let edit = Edit::Replace(EditValues::Numbers(values.into()));
-        edits.push(Intervention { path, edit, tokens: at });
-    }
-    Ok(edits)
 }
 
 /// The token that is meant by `--class`.

@@ -22,7 +22,7 @@ use crate::failure::Failure;
 pub fn run(explain: &Explain) -> Result<(), Failure> {
     let start = Instant::now();
     check_options(explain)?;
-    let model = SpeechModel::open(&explain.model)?;
+    let model = explain.interventions.apply(SpeechModel::open(&explain.model)?)?;
     model.model.notes.iter().for_each(|note| say!("note: {note}"));
     let threads = explain.threads.unwrap_or_else(vitreous_runtime::threads);
     let device = explain.device.open(threads)?;
@@ -103,7 +103,7 @@ fn check_options(explain: &Explain) -> Result<(), Failure> {
         ("--image", explain.image.is_some()),
         ("--head-count", explain.head_count.is_some()),
         ("--arrays", explain.arrays),
-        ("--without, --scale or --clamp", !explain.interventions.described().is_empty()),
+        ("--patch-from", explain.patch_from.is_some()),
     ];
     match given.iter().find(|(_, given)| *given) {
         Some((option, _)) => Err(Failure::input(anyhow!("{option} cannot be used with a speech recognition model"))),

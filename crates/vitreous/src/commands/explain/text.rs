@@ -8,42 +8,24 @@ use std::time::Instant;
 
 use anyhow::anyhow;
 use serde_json::json;
+use vitreous_engine::Device;
 use vitreous_explain::text::{TextChoice, TextStructure};
 use vitreous_pages::chart::standalone;
-use vitreous_pages::explained::pair::{PairModel, Sentence, Sentences, object, read_sentence};
+use vitreous_pages::explained::pair::{Languages, PairModel, Sentence, Sentences, object, read_sentence};
 use vitreous_pages::format;
 use vitreous_runtime::sequences::{SequenceModel, is_sequence_model};
-use vitreous_runtime::{TranslatorModel, described};
+use vitreous_runtime::{Intervene, TranslatorModel, described};
 
-use super::choose::Numbers;
+use super::Explain;
 use super::files::{self, ARRAYS, PAGE};
 use super::names::{Names, safe};
-use crate::device_options::DeviceOptions;
+use super::taken::{check_at, check_length, taken_over};
 use crate::failure::Failure;
-use crate::intervention_options::InterventionOptions;
 use vitreous_pages::explain_text::{KIND, SentencePage, drawings, page};
 use vitreous_pages::write;
 
 /// So many words of a text make its folder's name.
 const NAME_WORDS: usize = 5;
-
-/// What is asked for.
-pub struct Request<'a> {
-    pub texts: &'a [String],
-    /// As many as texts, or none.
-    pub targets: &'a [String],
-    pub out: &'a Path,
-    pub layers: Option<&'a Numbers>,
-    pub heads: Option<&'a Numbers>,
-    pub json: bool,
-    pub arrays: bool,
-    pub threads: usize,
-    pub device: DeviceOptions,
-    /// Edits of the model.
-    pub interventions: &'a InterventionOptions,
-    /// Languages of text and target, of models that have some.
-    pub languages: [Option<String>; 2],
-}
 
 /// A model of pairs of either kind, as it was opened.
 enum OpenModel {
@@ -52,15 +34,38 @@ enum OpenModel {
 }
 
 impl OpenModel {
-    fn open(path: &Path, request: &Request) -> Result<OpenModel, Failure> {
+    fn open(explain: &Explain) -> Result<OpenModel, Failure> {
+        let path = &explain.model;
         if is_sequence_model(path) {
-            return Ok(OpenModel::Sequence(Box::new(request.interventions.apply(SequenceModel::open(path)?)?)));
+            return Ok(OpenModel::Sequence(Box::new(SequenceModel::open(path)?)));
         }
-        if request.languages.iter().any(Option::is_some) {
+        if explain.from.is_some() || explain.to.is_some() {
             let what = "--from and --to are for models with several languages (mBART, Marian); this one has none";
             return Err(Failure::input(anyhow!(what)));
         }
-        Ok(OpenModel::Own(Box::new(request.interventions.apply(TranslatorModel::open(path)?)?)))
+        Ok(OpenModel::Own(Box::new(TranslatorModel::open(path)?)))
+    }
+
+    /// The model with the edits that were asked for.
+    fn edited(self, explain: &Explain, sentences: &[Sentence], device: &Device) -> Result<OpenModel, Failure> {
+        let mut edits = explain.interventions.list()?;
+        if let Some(text) = &explain.patch_from {
+            check_at(explain)?;
+            let (Some(target), [own]) = (explain.targets.first(), sentences) else {
+                let what = "--patch-from: give one --text with its --target, which the decoder reads in both runs";
+                return Err(Failure::input(anyhow!(what)));
+            };
+            let (model, languages) = (self.as_pair(), languages(explain));
+            let target = explain.patch_pair.as_ref().unwrap_or(target);
+            let other = read_sentence(model, ["--patch-from", "--patch-pair"], text, Some(target), &languages)?;
+            let lengths = own.lengths().into_iter().zip(other.lengths());
+            lengths.into_iter().try_for_each(|(own, other)| check_length(own, other))?;
+            edits.extend(taken_over(explain, model.model(), &other.as_read(model, &languages)?, device)?);
+        }
+        Ok(match self {
+            OpenModel::Own(model) => OpenModel::Own(Box::new(model.with_interventions(edits)?)),
+            OpenModel::Sequence(model) => OpenModel::Sequence(Box::new(model.with_interventions(edits)?)),
+        })
     }
 
     fn as_pair(&self) -> PairModel<'_> {
@@ -72,26 +77,26 @@ impl OpenModel {
 }
 
 /// Explains all texts. Nothing is written before all of them are known to be right.
-pub fn run(model: &Path, request: &Request) -> Result<(), Failure> {
+pub fn run(explain: &Explain) -> Result<(), Failure> {
     let start = Instant::now();
-    let model = OpenModel::open(model, request)?;
-    let model = model.as_pair();
-    let structure = TextStructure::of(model.architecture()).map_err(Failure::work)?;
-    let choice = choice(structure, request)?;
-    let sentences = sentences(model, request)?;
-    let device = request.device.open(request.threads)?;
-    let mut explained = Sentences::new(model, choice, &request.languages, &device)?;
-    files::create_folder(request.out)?;
+    let plain = OpenModel::open(explain)?;
+    let structure = TextStructure::of(plain.as_pair().architecture()).map_err(Failure::work)?;
+    let choice = choice(structure, explain)?;
+    let sentences = sentences(plain.as_pair(), explain)?;
+    let device = explain.device.open(explain.threads.unwrap_or_else(vitreous_runtime::threads))?;
+    let model = plain.edited(explain, &sentences, &device)?;
+    let mut explained = Sentences::new(model.as_pair(), choice, &languages(explain), &device)?;
+    files::create_folder(&explain.out)?;
     let mut names = Names::default();
     let mut out = BufWriter::new(crate::say::stdout());
     for sentence in &sentences {
-        let directory = request.out.join(names.unique(folder_name(&sentence.text)));
+        let directory = explain.out.join(names.unique(folder_name(&sentence.text)));
         files::create_folder(&directory)?;
         files::check_page(&directory.join(PAGE), KIND)?;
         let one = explained.explain(sentence)?;
         let shown = explained.page(&one, None);
-        let file = write_files(&directory, &shown, request)?;
-        if request.json {
+        let file = write_files(&directory, &shown, explain)?;
+        if explain.json {
             let mut object = object(&shown);
             object["page"] = json!(file.to_string_lossy());
             writeln!(out, "{object}")?;
@@ -108,26 +113,30 @@ pub fn run(model: &Path, request: &Request) -> Result<(), Failure> {
         start.elapsed().as_secs_f64(),
         described(&device),
         format::count(sentences.len(), "page", "pages"),
-        request.out.display()
+        explain.out.display()
     );
     Ok(())
 }
 
-fn choice(model: TextStructure, request: &Request) -> Result<TextChoice, Failure> {
+fn languages(explain: &Explain) -> Languages {
+    [explain.from.clone(), explain.to.clone()]
+}
+
+fn choice(model: TextStructure, explain: &Explain) -> Result<TextChoice, Failure> {
     let mut choice = TextChoice::all(model);
-    if let Some(layers) = request.layers {
+    if let Some(layers) = &explain.layers {
         let stacks = [model.encoder_layers, model.decoder_layers];
         [choice.encoder_layers, choice.decoder_layers] =
             layers.resolve_each("layer", stacks).map_err(Failure::Input)?;
     }
-    if let Some(heads) = request.heads {
+    if let Some(heads) = &explain.heads {
         choice.heads = heads.resolve("head", model.heads).map_err(Failure::Input)?;
     }
     Ok(choice)
 }
 
-fn sentences(model: PairModel, request: &Request) -> Result<Vec<Sentence>, Failure> {
-    let (texts, targets) = (request.texts, request.targets);
+fn sentences(model: PairModel, explain: &Explain) -> Result<Vec<Sentence>, Failure> {
+    let (texts, targets) = (&explain.texts, &explain.targets);
     if !targets.is_empty() && targets.len() != texts.len() {
         let what = format!(
             "there are {} --text and {} --target: give a target for each text, or none",
@@ -136,9 +145,10 @@ fn sentences(model: PairModel, request: &Request) -> Result<Vec<Sentence>, Failu
         );
         return Err(Failure::input(anyhow!(what)));
     }
+    let languages = languages(explain);
     let sentence = |(index, text): (usize, &String)| {
         let target = targets.get(index).map(String::as_str);
-        Ok(read_sentence(model, ["--text", "--target"], text, target, &request.languages)?)
+        Ok(read_sentence(model, ["--text", "--target"], text, target, &languages)?)
     };
     texts.iter().enumerate().map(sentence).collect()
 }
@@ -149,7 +159,7 @@ pub(super) fn folder_name(text: &str) -> String {
 }
 
 /// Writes all files of one sentence, and gives the page's path.
-fn write_files(directory: &Path, shown: &SentencePage, request: &Request) -> Result<PathBuf, Failure> {
+fn write_files(directory: &Path, shown: &SentencePage, explain: &Explain) -> Result<PathBuf, Failure> {
     let file = directory.join(PAGE);
     write::write_page(&file, &page(shown))?;
     let svg = |name: String, drawing: String| files::write_text(&directory.join(name), &standalone(&drawing));
@@ -158,7 +168,7 @@ fn write_files(directory: &Path, shown: &SentencePage, request: &Request) -> Res
         let layer = attention.layer;
         svg(format!("cross-attention-{layer}.svg"), drawings::heat_map(shown.words, layer))?;
     }
-    if request.arrays {
+    if explain.arrays {
         arrays::write(&directory.join(ARRAYS), shown.explanation).map_err(Failure::work)?;
     }
     Ok(file)
