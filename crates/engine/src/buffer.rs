@@ -110,7 +110,10 @@ impl Floats {
 
     /// Gives the memory of bytes that are not needed any more back to the system, as far as it can take it: those of whole pages. What
     /// is read there afterwards is not what was written.
-    #[cfg_attr(not(all(feature = "mmap", target_os = "linux")), expect(unused_variables, clippy::needless_pass_by_ref_mut))]
+    #[cfg_attr(
+        not(all(feature = "mmap", target_os = "linux")),
+        expect(unused_variables, clippy::needless_pass_by_ref_mut)
+    )]
     pub fn give_back(&mut self, bytes: std::ops::Range<usize>) {
         #[cfg(all(feature = "mmap", target_os = "linux"))]
         if let Some(mapping) = &self.mapping {
@@ -118,9 +121,8 @@ impl Floats {
             let start = bytes.start.next_multiple_of(PAGE);
             if start < end {
                 // SAFETY: this memory is the buffer's own and borrowed mutably; pages that are given back read as zeros.
-                let _ = unsafe {
-                    mapping.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start)
-                };
+                let _ =
+                    unsafe { mapping.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
             }
         }
     }

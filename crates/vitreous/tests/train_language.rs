@@ -56,7 +56,10 @@ fn a_watched_language_model_shows_induction_and_its_loss_by_position() {
             }
             let losses = line["loss_by_position"].as_array().expect("losses");
             assert_eq!(losses.len(), 47, "{apart}");
-            assert!(losses.iter().all(|loss| loss.as_f64().is_some_and(|loss| loss > 0.0 && loss < 10.0)), "{losses:?}");
+            assert!(
+                losses.iter().all(|loss| loss.as_f64().is_some_and(|loss| loss > 0.0 && loss < 10.0)),
+                "{losses:?}"
+            );
         }
     }
 }

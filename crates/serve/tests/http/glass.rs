@@ -284,9 +284,7 @@ fn edits_do_what_the_command_does() {
             assert!((parts.logit - ours).abs() < 1e-5);
         }
     }
-    let command = |edits: Value| {
-        look("vit", &json!({"input": input, "edits": edits})).header["command"].clone()
-    };
+    let command = |edits: Value| look("vit", &json!({"input": input, "edits": edits})).header["command"].clone();
     let scaled = json!([{"path": "blocks.1.mlp", "do": "scale", "factor": 0.5}]);
     assert_eq!(command(scaled), "vitreous predict vit picture.png --scale blocks.1.mlp=0.5");
     let taken = json!([{"path": "blocks.1.mlp", "do": "from", "input": input}]);

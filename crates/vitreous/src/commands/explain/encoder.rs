@@ -23,11 +23,11 @@ use vitreous_runtime::locate::no_head;
 use vitreous_runtime::text::TextModel;
 use vitreous_runtime::{Intervene, described};
 
+use super::Explain;
 use super::files::{self, ARRAYS, PAGE};
 use super::names::Names;
 use super::taken::{check_at, check_length, taken_over};
 use super::text::folder_name;
-use super::Explain;
 use crate::failure::Failure;
 
 /// Explains all texts. Nothing is written before all of them are known to be right.
