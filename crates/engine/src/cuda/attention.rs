@@ -3,7 +3,7 @@
 //! There are two families. If queries, keys and values are stored as bf16 and the head size suits tensor cores, those
 //! multiply the tiles (`kernels/attention_forward.cu`, on Hopper with `attention_together.cu`;
 //! `attention_backward_whole.cu` for up to about 256 tokens, `attention_backward_long.cu` for more and for
-//! grouped-query attention). Everything else, the weights for inspection and the bias gradient are computed in f32
+//! grouped-query attention, on Hopper with `attention_backward_together.cu`). Everything else, the weights for inspection and the bias gradient are computed in f32
 //! (`*_f32.cu`, `attention_weights.cu`). A single query, as in decoding, has a kernel of its own
 //! (`attention_one_query.cu`). None stores the weight matrix, and no kernel uses atomic additions, so that runs are
 //! deterministic.
@@ -35,6 +35,7 @@ const FORWARD: &str = include_str!("kernels/attention_forward.cu");
 const FORWARD_F32: &str = include_str!("kernels/attention_forward_f32.cu");
 const BACKWARD_WHOLE: &str = include_str!("kernels/attention_backward_whole.cu");
 const BACKWARD_LONG: &str = include_str!("kernels/attention_backward_long.cu");
+const BACKWARD_TOGETHER: &str = include_str!("kernels/attention_backward_together.cu");
 const BACKWARD_F32: &str = include_str!("kernels/attention_backward_f32.cu");
 const ONE_QUERY: &str = include_str!("kernels/attention_one_query.cu");
 const WEIGHTS: &str = include_str!("kernels/attention_weights.cu");
@@ -250,7 +251,7 @@ impl<'s, 'p> Site<'s, 'p> {
             let tiling = ForwardTiling::new(sizes, self.op.dropout.is_some(), self.chip);
             arguments.push(Argument::U32(self.pair_count() as u32));
             arguments.extend(self.run());
-            let kernel = if tiling.together { together(&tiling) + FORWARD } else { FORWARD.to_string() };
+            let kernel = if tiling.together { together(&tiling.tile_sizes()) + FORWARD } else { FORWARD.to_string() };
             return vec![Launch {
                 source: self.tensor_text(constants, &tiling.constants(), &kernel),
                 entry: "attention_forward",
@@ -353,8 +354,12 @@ impl<'s, 'p> Site<'s, 'p> {
 
     /// dQ and the deltas, then dK and dV.
     fn long_gradient(&self, out: usize) -> Vec<Launch> {
-        let tiling = LongTiling::new(self.sizes);
-        let source = self.tensor_text(self.gradient_constants(out), &tiling.constants(), BACKWARD_LONG);
+        let tiling = LongTiling::new(self.sizes, self.op.dropout.is_some(), self.chip);
+        let kernel = match tiling.together {
+            true => together(&[tiling.key_tile]) + BACKWARD_TOGETHER + BACKWARD_LONG,
+            false => BACKWARD_LONG.to_string(),
+        };
+        let source = self.tensor_text(self.gradient_constants(out), &tiling.constants(), &kernel);
         let mut query_arguments = self.query_gradient_arguments(out);
         query_arguments.extend(self.run());
         let mut key_arguments = self.backward_arguments(out);
@@ -432,10 +437,10 @@ impl<'s, 'p> Site<'s, 'p> {
     }
 }
 
-/// The warpgroup instructions (wgmma) of the forward kernel: one per tile size, and one for the head.
-fn together(tiling: &ForwardTiling) -> String {
+/// The warpgroup instructions (wgmma): one per number of rows of a tile, and one for the head.
+fn together(tile_sizes: &[usize]) -> String {
     let mut text = AROUND.to_string();
-    for columns in tiling.tile_sizes() {
+    for &columns in tile_sizes {
         text += &multiply("multiply_along_head", columns, Left::Registers, true);
     }
     text + &multiply("multiply_along_rows", HEAD_TOGETHER, Left::Registers, false) + TOGETHER

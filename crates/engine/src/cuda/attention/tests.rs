@@ -181,13 +181,20 @@ fn warps_that_multiply_together_compile() {
         Case { keys: 100, ..case },
         Case { keys: 40, lengths: true, ..case },
         Case { queries: 1000, keys: 1370, mask: true, bias: Some((true, true)), scale: Some(-0.5), ..case },
+        Case { heads: 4, group: 2, queries: 300, keys: 300, causal: true, offsets: true, window: Some(90), ..case },
     ];
     for case in cases {
         let launches = case.launches(H200);
         let forward: Vec<_> = launches.iter().filter(|launch| launch.entry == "attention_forward").collect();
         assert_eq!(forward.len(), 1, "{case:?}");
         assert!(forward[0].source.contains("wgmma"), "{case:?}");
-        compile_all(&forward.iter().map(|launch| launch.source.clone()).collect(), &["sm_90a"]);
+        let backward: Vec<_> = launches
+            .iter()
+            .filter(|launch| ["attention_backward_queries", "attention_backward_keys"].contains(&launch.entry))
+            .collect();
+        assert!(backward.iter().all(|launch| launch.source.contains("wgmma")), "{case:?}");
+        assert_eq!(backward.len(), if case.queries.max(case.keys) > 256 { 2 } else { 0 }, "{case:?}");
+        compile_all(&forward.iter().chain(&backward).map(|launch| launch.source.clone()).collect(), &["sm_90a"]);
     }
     // Without suitable tensor cores; with unaligned heads; where nothing is gained.
     let others = [

@@ -35,6 +35,11 @@ pub(super) fn suits_tensor_cores(head_dim: usize) -> bool {
     head_dim.is_multiple_of(16) && (32..=128).contains(&head_dim)
 }
 
+/// Whether there are kernels in which warpgroups multiply: for heads whose rows they can read, and without dropout.
+fn suits_warpgroups(sizes: Sizes, dropout: bool, chip: Chip) -> bool {
+    chip.is_hopper && sizes.head_dim == HEAD_TOGETHER && !dropout
+}
+
 /// Bytes of a row in shared memory: see `kernels/attention_tensor.cu`.
 fn row_bytes(head_dim: usize) -> usize {
     let chunks = head_dim / 8;
@@ -97,8 +102,8 @@ impl ForwardTiling {
     pub fn new(sizes: Sizes, dropout: bool, chip: Chip) -> ForwardTiling {
         let groups = groups_of(sizes.queries);
         let few = sizes.batch * sizes.heads * groups.div_ceil(MOST_WARPS) <= FEW_PAIRS;
-        // It gains nothing for few queries, and was not measured with dropout.
-        let together = chip.is_hopper && sizes.head_dim == HEAD_TOGETHER && !dropout && groups >= MOST_WARPS;
+        // It gains nothing for few queries.
+        let together = suits_warpgroups(sizes, dropout, chip) && groups >= MOST_WARPS;
         // If SMs would be idle, blocks are small.
         let warps = match (few, together) {
             (true, _) => groups.min(LEAST_WARPS),
@@ -285,6 +290,8 @@ pub(super) struct LongTiling {
     pub key_tile: usize,
     /// Queries that a block owning keys processes at once.
     pub query_tile: usize,
+    /// Whether the four warps of a block multiply together (a warpgroup).
+    pub together: bool,
     sizes: Sizes,
 }
 
@@ -293,7 +300,21 @@ fn stages(rows: usize, tile: usize) -> usize {
 }
 
 impl LongTiling {
-    pub fn new(sizes: Sizes) -> LongTiling {
+    pub fn new(sizes: Sizes, dropout: bool, chip: Chip) -> LongTiling {
+        let (of_queries, of_keys) = (groups_of(sizes.queries), groups_of(sizes.keys));
+        // With few rows most of a warpgroup's would be none.
+        if suits_warpgroups(sizes, dropout, chip) && of_queries.min(of_keys) >= MOST_WARPS {
+            return LongTiling {
+                query_groups: LEAST_WARPS,
+                query_blocks: of_queries.div_ceil(LEAST_WARPS),
+                key_groups: LEAST_WARPS,
+                key_blocks: of_keys.div_ceil(LEAST_WARPS),
+                key_tile: TILE,
+                query_tile: TILE,
+                together: true,
+                sizes,
+            };
+        }
         let (query_groups, key_groups) = (warps_for(groups_of(sizes.queries)), warps_for(groups_of(sizes.keys)));
         LongTiling {
             query_groups,
@@ -302,6 +323,7 @@ impl LongTiling {
             key_blocks: groups_of(sizes.keys).div_ceil(key_groups),
             key_tile: tile_for(sizes.keys),
             query_tile: tile_for(sizes.queries),
+            together: false,
             sizes,
         }
     }
@@ -314,22 +336,28 @@ impl LongTiling {
     /// Shared memory of a block that owns keys: queries, output gradients, log-sums and deltas.
     pub fn query_bytes(&self) -> usize {
         let tile = self.query_tile * (2 * row_bytes(self.sizes.head_dim) + 8);
-        stages(self.sizes.queries, self.query_tile) * tile.next_multiple_of(256)
+        stages(self.sizes.queries, self.query_tile) * tile.next_multiple_of(if self.together { 1024 } else { 256 })
     }
 
     /// The constants of the kernels.
     pub fn constants(&self) -> Vec<(&'static str, usize)> {
+        // The results of a warpgroup take 168 registers per thread, or up to 255 where it has two sums.
+        let [query_min_blocks, key_min_blocks] = match self.together {
+            true => [3, 2],
+            false => [self.query_groups, self.key_groups].map(|warps| resident_blocks(warps, self.sizes.head_dim)),
+        };
         vec![
             ("QUERY_GROUPS", self.query_groups),
             ("QUERY_BLOCKS", self.query_blocks),
-            ("QUERY_MIN_BLOCKS", resident_blocks(self.query_groups, self.sizes.head_dim)),
+            ("QUERY_MIN_BLOCKS", query_min_blocks),
             ("KEY_GROUPS", self.key_groups),
             ("KEY_BLOCKS", self.key_blocks),
-            ("KEY_MIN_BLOCKS", resident_blocks(self.key_groups, self.sizes.head_dim)),
+            ("KEY_MIN_BLOCKS", key_min_blocks),
             ("KEY_TILE", self.key_tile),
             ("KEY_STAGES", stages(self.sizes.keys, self.key_tile)),
             ("QUERY_TILE", self.query_tile),
             ("QUERY_STAGES", stages(self.sizes.queries, self.query_tile)),
+            ("TOGETHER", usize::from(self.together)),
         ]
     }
 }
@@ -440,11 +468,13 @@ mod tests {
                                 assert!(whole.parts * whole.part_groups * GROUP >= queries, "{whole:?}");
                             }
                         }
-                        let long = LongTiling::new(sizes);
-                        let bytes = long.key_bytes().max(long.query_bytes());
-                        assert!(bytes <= RTX_4090.shared_bytes, "{long:?}");
-                        assert!(long.query_blocks * long.query_groups * GROUP >= queries, "{long:?}");
-                        assert!(long.key_blocks * long.key_groups * GROUP >= keys, "{long:?}");
+                        for chip in [RTX_4090, H200] {
+                            let long = LongTiling::new(sizes, tokens % 2 == 1, chip);
+                            let bytes = long.key_bytes().max(long.query_bytes());
+                            assert!(bytes <= RTX_4090.shared_bytes, "{long:?}");
+                            assert!(long.query_blocks * long.query_groups * GROUP >= queries, "{long:?}");
+                            assert!(long.key_blocks * long.key_groups * GROUP >= keys, "{long:?}");
+                        }
                     }
                 }
             }

@@ -2,13 +2,19 @@
 // the dropout factors F: delta = rowsum(dO * O), dP = dO V^T, dS = P (F dP - delta), dQ = scale dS K, dK = scale dS^T Q, dV = (F P)^T dO.
 //
 // Both have the same structure: a warp owns sixteen rows, with two operands of them in registers, and iterates over tiles of two operands
-// of the other side in shared memory. `attention_backward_queries` owns queries (q, dO), iterates over keys (k, v), and writes the deltas
-// in addition to dQ; `attention_backward_keys` owns keys (k, v) and iterates over queries (q, dO) with their log-sums and deltas, those of
-// all heads of a group one after the other. A query head has QUERY_BLOCKS blocks of QUERY_GROUPS warps, a key/value head KEY_BLOCKS blocks
-// of KEY_GROUPS warps. Tiles out of reach of all rows of a block are not read.
+// of the other side in shared memory, alone or, on Hopper, as a warpgroup with the three others of its block, which own adjacent rows.
+// `attention_backward_queries` owns queries (q, dO), iterates over keys (k, v), and writes the deltas in addition to dQ;
+// `attention_backward_keys` owns keys (k, v) and iterates over queries (q, dO) with their log-sums and deltas, those of all heads of a
+// group one after the other. A query head has QUERY_BLOCKS blocks of QUERY_GROUPS warps, a key/value head KEY_BLOCKS blocks of KEY_GROUPS
+// warps. Tiles out of reach of all rows of a block are not read.
 //
 // Constants in addition to the common ones: QUERY_GROUPS, QUERY_BLOCKS, KEY_GROUPS, KEY_BLOCKS, KEY_TILE, KEY_STAGES, QUERY_TILE,
-// QUERY_STAGES, QUERY_MIN_BLOCKS, KEY_MIN_BLOCKS (that an SM should hold at once), OUT_TYPE, D_OUT_TYPE.
+// QUERY_STAGES, QUERY_MIN_BLOCKS, KEY_MIN_BLOCKS (that an SM should hold at once), OUT_TYPE, D_OUT_TYPE; TOGETHER (whether the four warps of
+// a block multiply together, see attention_backward_together.cu).
+
+// Rows that meet a tile together.
+#define ROWS_TOGETHER (TOGETHER ? 64 : 16)
+static_assert(!TOGETHER || (QUERY_GROUPS == 4 && KEY_GROUPS == 4 && KEY_TILE == 64 && QUERY_TILE == 64), "a block is a warpgroup");
 
 struct Warp {
     uint32 pair;
@@ -50,7 +56,7 @@ attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const in
                            const OUT_TYPE* out, const float* log_sums, const D_OUT_TYPE* d_out, float* deltas, bf16* dq,
                            const Run* run, const uint64 DROP_PLACE) {
     constexpr int THREADS = 32 * QUERY_GROUPS;
-    extern __shared__ __align__(256) unsigned char memory[];
+    extern __shared__ __align__(1024) unsigned char memory[];
     const uint32 tiles_at = shared_address(memory);
     const int lane = threadIdx.x % 32;
     const Warp w = this_warp(QUERY_GROUPS, QUERY_BLOCKS, QUERIES, 1);
@@ -70,9 +76,9 @@ attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const in
     };
     if (first_tile < tiles) bring(first_tile);
 
-    const int last = min(w.first + 15, QUERIES - 1);
-    const int from = keys_from(w.first, visible), seen = w.active ? keys_up_to(last, visible) : 0;
-    const int sure_from = keys_from(last, visible), sure = PADDING == 2 ? 0 : keys_up_to(w.first, visible);
+    const int first_row = w.first / ROWS_TOGETHER * ROWS_TOGETHER, last = min(first_row + ROWS_TOGETHER, QUERIES) - 1;
+    [[maybe_unused]] const int from = keys_from(w.first, visible), seen = w.active ? keys_up_to(last, visible) : 0;
+    const int sure_from = keys_from(last, visible), sure = PADDING == 2 ? 0 : keys_up_to(first_row, visible);
     [[maybe_unused]] const uint64 stream = DROPOUT ? stream_key(run, DROP_PLACE) : 0;
     const uint64 row = w.active ? w.upper : 0, sum_row = (uint64)w.pair * QUERIES + row;
 
@@ -90,9 +96,19 @@ attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const in
     for (int tile = first_tile; tile < tiles; tile++) {
         // The tile has arrived, and nothing reads the previous one any more: the next one replaces it.
         copies_arrived<0>();
+#if TOGETHER
+        copies_become_operands();
+#endif
         __syncthreads();
         if (tile + 1 < tiles) bring(tile + 1);
         const uint32 at = tiles_at + tile % KEY_STAGES * 2 * KEY_TILE * ROW_BYTES;
+#if TOGETHER
+        const QueryRows rows = {w.pair, w.upper, visible, {log_sum[0], log_sum[1]}, {delta[0], delta[1]}};
+        if ((tile + 1) * KEY_TILE > sure || (LIMITED_BEHIND && tile * KEY_TILE < sure_from))
+            meet_keys<true>(sums, rows, query_rows, d_rows, at, tile * KEY_TILE, padding, bias);
+        else
+            meet_keys<false>(sums, rows, query_rows, d_rows, at, tile * KEY_TILE, padding, bias);
+#else
         const int begin = LIMITED_BEHIND ? max(from - tile * KEY_TILE, 0) / 16 * 16 : 0, end = min(KEY_TILE, seen - tile * KEY_TILE);
 #pragma unroll 2
         for (int first = begin; first < end; first += 16) {
@@ -125,11 +141,14 @@ attention_backward_queries(const bf16* q, const bf16* k, const bf16* v, const in
             as_left(left, scores);
             add_rows(sums, left, along_rows(at + first * ROW_BYTES), 0);
         }
+#endif
     }
     store_rows(head_of(dq, w.pair, QUERIES, Q_STRIDE) + row * Q_STRIDE, Q_STRIDE, sums, upper, lower, SCALE, SCALE);
 }
 
-#define QUERY_TILE_BYTES ((QUERY_TILE * (2 * ROW_BYTES + 8) + 255) / 256 * 256)
+// Tensor cores find chunks by their address: tiles begin with a group of eight rows.
+#define TILE_ALIGNMENT (TOGETHER ? 1024 : 256)
+#define QUERY_TILE_BYTES ((QUERY_TILE * (2 * ROW_BYTES + 8) + TILE_ALIGNMENT - 1) / TILE_ALIGNMENT * TILE_ALIGNMENT)
 
 // Loads a tile of queries into shared memory: their rows, output gradients, log-sums (to base 2) and deltas. Queries past the end get an
 // infinite log-sum: all their weights are 0.
@@ -154,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(32 * KEY_GROUPS, KEY_MIN_BLOCKS)
 attention_backward_keys(const bf16* q, const bf16* k, const bf16* v, const int* padding, const float* bias OFFSETS_PARAMETER,
                         const float* log_sums, const D_OUT_TYPE* d_out, const float* deltas, bf16* dk, bf16* dv, const Run* run, const uint64 DROP_PLACE) {
     constexpr int THREADS = 32 * KEY_GROUPS;
-    extern __shared__ __align__(256) unsigned char memory[];
+    extern __shared__ __align__(1024) unsigned char memory[];
     const int lane = threadIdx.x % 32;
     // The first pair of a group: the keys and values are the same for all.
     const Warp w = this_warp(KEY_GROUPS, KEY_BLOCKS, KEYS, GROUP);
@@ -167,7 +186,7 @@ attention_backward_keys(const bf16* q, const bf16* k, const bf16* v, const int* 
     // Other queries do not attend to the block's keys, or this warp's.
     const int block_key = (int)(blockIdx.x % KEY_BLOCKS) * KEY_GROUPS * 16;
     const int block_start = queries_from(block_key, visible), block_stop = queries_up_to(block_key + KEY_GROUPS * 16 - 1, visible);
-    const int start = queries_from(w.first, visible), stop = queries_up_to(w.first + 15, visible);
+    [[maybe_unused]] const int start = queries_from(w.first, visible), stop = queries_up_to(w.first + 15, visible);
     const int first_tile = block_start / QUERY_TILE, tiles = (block_stop + QUERY_TILE - 1) / QUERY_TILE;
     if (first_tile < tiles) load_queries<THREADS>(memory, q, d_out, log_sums, deltas, w.pair, first_tile * QUERY_TILE);
 
@@ -190,6 +209,9 @@ attention_backward_keys(const bf16* q, const bf16* k, const bf16* v, const int* 
         }
         for (int tile = first_tile; tile < tiles; tile++) {
             copies_arrived<0>();
+#if TOGETHER
+            copies_become_operands();
+#endif
             __syncthreads();
             if (tile + 1 < tiles)
                 load_queries<THREADS>(memory + (tile + 1 - first_tile) % QUERY_STAGES * QUERY_TILE_BYTES, q, d_out, log_sums, deltas, pair,
@@ -197,6 +219,16 @@ attention_backward_keys(const bf16* q, const bf16* k, const bf16* v, const int* 
             const unsigned char* here = memory + (tile - first_tile) % QUERY_STAGES * QUERY_TILE_BYTES;
             const uint32 at = shared_address(here);
             const float* sums = reinterpret_cast<const float*>(here + 2 * QUERY_TILE * ROW_BYTES);
+#if TOGETHER
+            // Whether all queries of the tile attend to all of the block's keys.
+            const int first_query = tile * QUERY_TILE, last_query = min(first_query + QUERY_TILE, QUERIES) - 1;
+            const bool sure = in_reach(first_query, block_key + ROWS_TOGETHER - 1, visible) && in_reach(last_query, block_key, visible);
+            const KeyRows rows = {pair, w.upper, visible};
+            if (sure)
+                meet_queries<false>(key_sums, value_sums, rows, key_rows, value_rows, at, sums, first_query, bias);
+            else
+                meet_queries<true>(key_sums, value_sums, rows, key_rows, value_rows, at, sums, first_query, bias);
+#else
             const int begin = max(start - tile * QUERY_TILE, 0) / 16 * 16;
             const int end = w.active ? min(QUERY_TILE, stop - tile * QUERY_TILE) : 0;
 #pragma unroll 1
@@ -233,6 +265,7 @@ attention_backward_keys(const bf16* q, const bf16* k, const bf16* v, const int* 
                 as_left(left, d_weights);
                 add_rows(key_sums, left, along_rows(at + first * ROW_BYTES), 0);
             }
+#endif
         }
     }
     // Masked keys have no gradient. A row's sums depend on its own key alone, so nothing else is affected.
