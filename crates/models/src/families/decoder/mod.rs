@@ -106,8 +106,6 @@ impl Sequence {
         options: AttentionOptions,
     ) -> Result<Value> {
         let row = self.row.or(self.place);
-        let padding = Padding::Lengths(self.lengths);
-        let options = AttentionOptions { causal: true, padding, offsets: row, bias: self.between, ..options };
         let (k, v) = match (cache, row) {
             (Some(cache), Some(row)) => {
                 let (k, v) = (g.cast(k, self.cache)?, g.cast(v, self.cache)?);
@@ -115,7 +113,31 @@ impl Sequence {
             }
             _ => (k, v),
         };
-        g.attention(AttentionInputs::Separate { q, k, v }, &options)
+        g.attention(AttentionInputs::Separate { q, k, v }, &self.causal(options))
+    }
+
+    /// The same of `qkv [batch, length, 3 dim]`, which is taken apart only where keys and values go into a cache.
+    pub fn attend_packed(
+        &self,
+        g: &mut Graph,
+        qkv: Value,
+        cache: Option<LayerCache>,
+        options: AttentionOptions,
+    ) -> Result<Value> {
+        if cache.is_none() {
+            return g.attention(AttentionInputs::Packed(qkv), &self.causal(options));
+        }
+        let axis = g.shape_of(qkv).rank() - 1;
+        let dim = g.shape_of(qkv).columns() / 3;
+        let mut part = |index: usize| g.slice(qkv, axis, index * dim, (index + 1) * dim);
+        let parts = [part(0)?, part(1)?, part(2)?];
+        self.attend(g, parts, cache, options)
+    }
+
+    /// What each token attends to.
+    fn causal(&self, options: AttentionOptions) -> AttentionOptions {
+        let (offsets, padding) = (self.row.or(self.place), Padding::Lengths(self.lengths));
+        AttentionOptions { causal: true, padding, offsets, bias: self.between, ..options }
     }
 
     /// The tokens that logits are computed for: all, `[batch, length, dim]`; in a step the last of each sequence, `[batch, dim]`, which

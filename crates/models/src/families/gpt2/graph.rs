@@ -75,16 +75,13 @@ fn block(
     };
     let x = branch("attention", "norm1").around(g, x, |g, x| {
         let qkv = Linear::new("qkv", 3 * config.dim, true).adapted(g, call.adapters, x)?;
-        let axis = g.shape_of(qkv).rank() - 1;
-        let mut part = |index: usize| g.slice(qkv, axis, index * config.dim, (index + 1) * config.dim);
-        let parts = [part(0)?, part(1)?, part(2)?];
         let options = AttentionOptions {
             heads: config.heads,
             scale: scale(config, layer),
             dropout: config.attention_dropout,
             ..AttentionOptions::default()
         };
-        let mixed = sequence.attend(g, parts, cache, options)?;
+        let mixed = sequence.attend_packed(g, qkv, cache, options)?;
         let output = Linear { init: residual(config, LayerKind::Linear), ..Linear::new("output", config.dim, true) };
         output.adapted(g, call.adapters, mixed)
     })?;
