@@ -1,11 +1,11 @@
-"""BERT and LLaMA on a GPU in bf16: ours and PyTorch with transformers in turns, for the tables in BENCHMARKS.md.
+"""BERT, GPT-2 and LLaMA on a GPU in bf16: ours and PyTorch with transformers in turns, for the tables in BENCHMARKS.md.
 
     python scripts/bench_gpu_text.py target/release/vitreous [ROUNDS [ROW ...]]
 
-Rows are bert-infer, bert-train, write and read (of language models); without any, all are measured. For each, `vitreous bench` and
+Rows are bert-infer, bert-train, gpt-train, llama-train, write and read (of language models); without any, all are measured. For each, `vitreous bench` and
 the peer run one after the other, ROUNDS times (3); medians count. The peer is compiled and warmed up before the first round and
 stays in memory. Peers: BertModel with SDPA attention, eager and torch.compile for inference (weights and activations in bf16),
-torch.compile with autocast and fused AdamW for training; LlamaForCausalLM with a static cache, whose decoding `generate` compiles, and
+torch.compile with autocast and fused AdamW for training (GPT2LMHeadModel without dropout); LlamaForCausalLM with a static cache, whose decoding `generate` compiles, and
 torch.compile for prompts. Random weights, random tokens. Needs PyTorch with CUDA and transformers.
 """
 import json
@@ -15,7 +15,7 @@ import sys
 import time
 
 import torch
-from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
+from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 TINY = dict(hidden_size=2048, num_hidden_layers=22, num_attention_heads=32, num_key_value_heads=4, intermediate_size=5632, vocab_size=32000)
 
@@ -71,6 +71,34 @@ def bert_train(batch, tokens):
     return {"compiled": lambda: batch / seconds(step)}
 
 
+def train(make, batch, tokens):
+    """Tokens per second of a language model's training steps."""
+    torch.set_float32_matmul_precision("high")
+    with torch.device("cuda"):
+        model = make().train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    ids = torch.randint(0, 32000, (batch, tokens), device="cuda")
+    compiled = torch.compile(model)
+
+    def step():
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = compiled(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return {"compiled": lambda: batch * tokens / seconds(step, 1.5)}
+
+
+def gpt2():
+    return GPT2LMHeadModel(GPT2Config(attn_implementation="sdpa", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0))
+
+
+def llama():
+    return LlamaForCausalLM(LlamaConfig(max_position_embeddings=4096, attn_implementation="sdpa", **TINY))
+
+
 def tiny_llama():
     with torch.device("cuda"):
         torch.set_default_dtype(torch.bfloat16)
@@ -116,6 +144,10 @@ def rows(program):
             program, *o, "--mode", "infer")["sequences_per_second"]
         yield "bert-train", f"{batch} x {tokens}", lambda b=batch, t=tokens: bert_train(b, t), lambda o=options: ours(
             program, *o, "--mode", "train")["sequences_per_second"]
+    for name, preset, make, batch, tokens in [("gpt-train", "gpt2", gpt2, 32, 1024), ("llama-train", "tinyllama_1.1b", llama, 4, 2048)]:
+        options = [preset, "--mode", "train", "--batch", batch, "--tokens", tokens]
+        yield name, f"{preset}, {batch} x {tokens}", lambda m=make, b=batch, t=tokens: train(m, b, t), lambda o=options: ours(
+            program, *o)["tokens_per_second"]
     for batch in [1, 32]:
         options = ["tinyllama_1.1b", "--mode", "generate", "--batch", batch, "--prompt", 128, "--tokens", 128]
         yield "write", f"TinyLlama, {batch} at once", lambda b=batch: write(b, 128, 128), lambda o=options: ours(
