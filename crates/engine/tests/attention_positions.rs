@@ -166,6 +166,9 @@ fn every_kernel_with_groups_windows_and_offsets() {
         Case { window: Some(33), causal: false, pad: Pad::Mask, bias: Some((true, false)), ..square(150) },
         Case { window: Some(70), head_dim: 96, ..square(300) },
         Case { window: Some(70), head_dim: 32, causal: false, pad: Pad::Lengths, ..square(300) },
+        // Four warps together.
+        Case { batch: 3, group: 2, pad: Pad::Lengths, ..square(270) },
+        Case { window: Some(70), causal: false, pad: Pad::Mask, ..square(300) },
         Case { window: Some(5), batch: 70, kv_heads: 4, head_dim: 32, ..square(48) },
         // Offsets.
         Case { batch: 4, offsets: true, queries: 30, keys: 120, ..one },
