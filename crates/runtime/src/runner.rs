@@ -71,7 +71,8 @@ pub fn check_batch(
     smaller: impl Fn(usize) -> Option<usize>,
 ) -> vitreous_engine::Result<()> {
     let purpose = purpose.to_string();
-    let request = MemoryRequest { purpose, setting: "--batch ", size: batch, least: 1, bytes, recompute: None };
+    let request =
+        MemoryRequest { purpose, setting: "--batch ", size: batch, least: 1, bytes, recompute: None, other: None };
     memory::check(device, &request, |batch, _| smaller(batch))
 }
 

@@ -23,6 +23,8 @@ pub struct MemoryRequest<'r> {
     pub bytes: usize,
     /// How to have activations recomputed, where they could be and are not: `train.recompute=true`.
     pub recompute: Option<&'r str>,
+    /// Another setting that would need less, and how many bytes less: `train.shard=optimizer`.
+    pub other: Option<(&'r str, usize)>,
 }
 
 /// Refuses what does not fit into the free memory of a device, and says which size would fit, and what recomputing activations would
@@ -66,6 +68,11 @@ fn check_within(
         {
             advice.push(format!("{name} would need {in_words}, and fit with {}{size}", request.setting));
         }
+    }
+    if let Some((name, less)) = request.other.filter(|&(_, less)| less > 0) {
+        let bytes = request.bytes.saturating_sub(less);
+        let enough = if bytes <= limit { "" } else { ", which alone is not enough" };
+        advice.push(format!("{name} would need {}{enough}", size_in_words(bytes as u64)));
     }
     if advice.is_empty() {
         advice.push("no smaller batch fits: take a smaller image or model".to_string());
@@ -124,6 +131,7 @@ mod tests {
             least: 1,
             bytes,
             recompute: Some("train.recompute=true"),
+            other: None,
         }
     }
 
@@ -166,6 +174,17 @@ mod tests {
         // Nothing helps.
         let none = refused(512, 50 * MIB);
         assert!(none.ends_with("no smaller batch fits: take a smaller image or model"), "{none}");
+        // Moments could be shared out, too.
+        let request_sharded =
+            |less| MemoryRequest { other: Some(("train.shard=optimizer", less)), ..request(1, 108 * MIB) };
+        let sharded =
+            |less| check_within(105 << 20, &request_sharded(less), |_, _| None).expect_err("too much").to_string();
+        assert!(
+            sharded(8 * MIB).ends_with("available; train.shard=optimizer would need 100 MiB"),
+            "{}",
+            sharded(8 * MIB)
+        );
+        assert!(sharded(MIB).ends_with("would need 107 MiB, which alone is not enough"), "{}", sharded(MIB));
         // Recomputation is on already.
         let request = MemoryRequest { recompute: None, ..request(512, 4096 * MIB) };
         let without = check_within(1000 << 20, &request, needed).expect_err("too much").to_string();

@@ -190,7 +190,12 @@ impl Stepper {
         let elsewhere = State::bytes_needed(whole) - State::bytes_needed_with(whole, shard.as_ref());
         let state_bytes = device.state_bytes_needed(whole) - elsewhere;
         let rest = update_bytes.saturating_add(state_bytes).saturating_add(on_the_way);
-        check_memory(task, device, &plans, rest, &options)?;
+        let sharding =
+            ranks.world().filter(|_| shard.is_none() && unsharded(recipe, device).is_none()).map_or(0, |world| {
+                let shard = Reducer::new(world.clone(), whole.parameters(), floats, wire, true).shard();
+                State::bytes_needed(whole) - State::bytes_needed_with(whole, shard.as_ref())
+            });
+        check_memory(task, device, &plans, rest, sharding, &options)?;
         let state = match shard {
             Some(shard) => State::sharded(whole, shard)?,
             None => State::new(whole)?,
@@ -474,31 +479,37 @@ fn reducer(world: &Arc<World>, recipe: &Recipe, table: &[Parameter]) -> Reducer 
     Reducer::new(world.clone(), table, floats, wire, recipe.train.shard == ShardChoice::Optimizer)
 }
 
+/// Why the moments of a recipe cannot be shared out among ranks, if they cannot.
+fn unsharded(recipe: &Recipe, device: &Device) -> Option<&'static str> {
+    match recipe.optimizer.name {
+        _ if device.is_gpu() => Some("moments are shared out among processes on CPUs alone, not yet among GPUs"),
+        OptimizerName::Lamb | OptimizerName::Muon => Some("LAMB and Muon need whole parameters for an update"),
+        OptimizerName::Adamw | OptimizerName::Sgd => None,
+    }
+}
+
 /// Refuses to share out what cannot be shared.
 fn check_ranks(task: &dyn Task, device: &Device, ranks: &Ranks) -> Result<(), TrainError> {
     if ranks.size() == 1 {
         return Ok(());
     }
-    if task.recipe().train.shard == ShardChoice::Optimizer {
-        let what = match task.recipe().optimizer.name {
-            _ if device.is_gpu() => "moments are shared out among processes on CPUs alone, not yet among GPUs",
-            OptimizerName::Lamb | OptimizerName::Muon => "LAMB and Muon need whole parameters for an update",
-            OptimizerName::Adamw | OptimizerName::Sgd => "",
-        };
-        if !what.is_empty() {
-            return Err(TrainError::Ranks(format!("train.shard=optimizer: {what}; use train.shard=none")));
-        }
+    if task.recipe().train.shard == ShardChoice::Optimizer
+        && let Some(what) = unsharded(task.recipe(), device)
+    {
+        return Err(TrainError::Ranks(format!("train.shard=optimizer: {what}; use train.shard=none")));
     }
     if task.chunked().is_some() {
         return Err(TrainError::Ranks(
-            "a batch that goes through the model in chunks has one loss over all of its rows, and cannot be shared out among ranks:              train without chunks, or with one process"
+            "a batch that goes through the model in chunks has one loss over all of its rows, and cannot be shared out among ranks: \
+             train without chunks, or with one process"
                 .to_string(),
         ));
     }
     let (batches, size) = (task.recipe().train.accumulate, ranks.size());
     match batches < size {
         true => Err(TrainError::Ranks(format!(
-            "an update of this run has {batches} batches (train.accumulate in its recipe.toml), so at most {batches} ranks can share it, and              there are {size}: start fewer"
+            "an update of this run has {batches} batches (train.accumulate in its recipe.toml), so at most {batches} ranks \
+             can share it, and there are {size}: start fewer"
         ))),
         false => Ok(()),
     }
@@ -517,12 +528,14 @@ fn check_state(graph: &Graph, device: &Device) -> Result<(), TrainError> {
     }
 }
 
-/// Refuses plans that do not fit into the device's memory, and says what would. `rest` is what the update and the state take.
+/// Refuses plans that do not fit into the device's memory, and says what would. `rest` is what the update and the state take, and
+/// `sharding` by how much less that would be if ranks shared out the moments.
 fn check_memory<'o>(
     task: &dyn Task,
     device: &Device,
     plans: &[Plan],
     rest: usize,
+    sharding: usize,
     options: &dyn Fn(bool) -> StepOptions<'o>,
 ) -> Result<(), TrainError> {
     let (recipe, facts, source) = (task.recipe(), task.facts(), task.batches());
@@ -546,6 +559,7 @@ fn check_memory<'o>(
         least: facts.row_sizes.iter().copied().max().unwrap_or(1),
         bytes: total(largest, size)?,
         recompute: (!recipe.train.recompute).then_some("train.recompute=true"),
+        other: (sharding > 0).then_some(("train.shard=optimizer", sharding)),
     };
     // Only the group that needs the most: planning all of them for each size would take too long.
     memory::check(device, &request, |size, recompute| {
