@@ -98,6 +98,8 @@ pub struct Graph {
     sharing: Option<Sharing>,
     /// Interventions that it is being built with, the innermost last.
     pub(crate) pending: Vec<Pending>,
+    /// Whether any value was edited.
+    pub(crate) edited: bool,
     mode: Mode,
     precision: Precision,
 }
@@ -119,6 +121,7 @@ impl Graph {
             head: false,
             sharing: None,
             pending: Vec::new(),
+            edited: false,
             mode,
             precision,
         }

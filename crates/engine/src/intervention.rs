@@ -139,6 +139,13 @@ impl Graph {
         paths
     }
 
+    /// The nodes of all inputs, if values were edited. They stay inputs of a plan even where an edit leaves nothing that reads them: whoever
+    /// runs a model gives it the same inputs with interventions as without.
+    pub(crate) fn inputs_of_edited(&self) -> impl Iterator<Item = usize> {
+        let inputs = self.nodes().iter().enumerate().filter(|(_, node)| matches!(node.op, Op::Input(_)));
+        inputs.filter(|_| self.edited).map(|(index, _)| index)
+    }
+
     /// A value with a new name, after the interventions for it.
     pub(crate) fn intervened(&mut self, path: &str, value: Value) -> Result<Value> {
         if self.pending.is_empty() {
@@ -186,6 +193,7 @@ impl Graph {
                 let Some(part) = part(self, &self.pending[group].list[index].path) else { continue };
                 let intervention = self.pending[group].list[index].clone();
                 self.pending[group].met[index] = true;
+                self.edited = true;
                 // What an edit is made of has names of its own, which nobody intervenes in.
                 let pending = std::mem::take(&mut self.pending);
                 let outer = self.scope_for_edit(&intervention.path);

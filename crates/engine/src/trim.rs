@@ -12,7 +12,7 @@
 //! logits gets those computed whole, and once more the one row of them that the logits depend on: a product of one row adds its
 //! numbers up in another order than one of many, and asking for more must change nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use crate::graph::{Graph, Node, Value};
@@ -171,9 +171,11 @@ fn rebuild(graph: &Graph, outputs: &[Value], demands: &[Vec<Vec<Demand>>]) -> Tr
     let mut builder = Builder::new(graph, graph.without_nodes());
     let mut moved = vec![HashMap::new(); outputs.len()];
     let mut map = HashMap::new();
+    let inputs: HashSet<usize> = graph.inputs_of_edited().collect();
     for (index, node) in graph.nodes().iter().enumerate() {
         for (demands, moved) in demands.iter().zip(&mut moved) {
-            if demands[index].iter().all(|demand| *demand == Demand::Nothing) {
+            let unread = demands[index].iter().all(|demand| *demand == Demand::Nothing);
+            if unread && !inputs.contains(&index) {
                 continue;
             }
             std::mem::swap(&mut builder.moved, moved);

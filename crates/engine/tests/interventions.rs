@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use common::{Checks, check, leaf_values, relative_error, run_cpu};
 use vitreous_engine::{
-    AttentionInputs, AttentionOptions, DType, Edit, EditValues, Graph, Intervention, Padding, Plan, Result, Value,
+    AttentionInputs, AttentionOptions, DType, Device, Edit, EditValues, Executor, Graph, Intervention, Padding, Plan,
+    Result, Value,
 };
 
 const BATCH: usize = 2;
@@ -190,6 +191,21 @@ fn what_nobody_reads_any_more_is_not_computed() {
     assert!(patched.contains("mlp.fc1") && !patched.contains("attention.qkv"), "{patched}");
     let replaced = labels(&[Intervention::input("blocks.0", "stream")]);
     assert!(!replaced.contains("linear"), "{replaced}");
+}
+
+/// Whoever runs a model gives it all of its inputs, whatever was edited.
+#[test]
+fn inputs_that_nobody_reads_any_more_can_be_given() {
+    for edit in [Intervention::new("blocks.0", Edit::Zero), Intervention::input("blocks.0", "stream")] {
+        let mut g = Graph::for_inference();
+        let y = g.with_interventions(&[edit], |g| layer(g, true, HEADS)).unwrap();
+        let mut executor = Executor::new(Plan::for_cpu(&g, &[y]).unwrap(), &Device::Cpu { threads: 1 }).unwrap();
+        executor.input("x").unwrap().fill(1.0);
+        executor.input_i32("lengths").unwrap().fill(1);
+        assert!(executor.input("y").is_err());
+        executor.infer().unwrap();
+        assert!(executor.output(y).unwrap().iter().all(|&number| number == 0.0));
+    }
 }
 
 /// Of nested interventions, the inner ones are done first: a replacement from outside has the last word.

@@ -32,7 +32,7 @@ fn position_pictures(model: &Model, layout: &TokenGrid) -> Result<Option<Positio
     let (table, rows) = match learned {
         Some(parameter) => (model.parameter(&parameter.name)?.into_owned(), parameter.shape.rows()),
         None => {
-            model.architecture.build(&mut graph, &Call::whole(1))?;
+            model.architecture.plain().build(&mut graph, &Call::whole(1))?;
             let Some((shape, values)) = graph.constant_values("positions") else { return Ok(None) };
             (values.to_vec(), shape.rows())
         }

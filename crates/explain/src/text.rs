@@ -46,7 +46,7 @@ impl TextStructure {
     /// That of a model.
     pub fn of(model: &dyn Architecture) -> Result<TextStructure, ExplainError> {
         let mut graph = Graph::for_inference();
-        model.build(&mut graph, &Call::whole(1))?;
+        model.plain().build(&mut graph, &Call::whole(1))?;
         // Where the sides have different numbers of heads, those that both have can be chosen.
         let heads = graph.nodes().iter().filter_map(|node| match &node.op {
             Op::Attention(attention) => Some(attention.heads),

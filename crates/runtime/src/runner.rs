@@ -57,7 +57,7 @@ struct Ready {
 /// A batch large enough to keep a device busy.
 pub fn usual_batch(model: &dyn Architecture, device: &Device) -> Result<usize, Error> {
     let mut graph = Graph::for_inference();
-    model.build(&mut graph, &Call::whole(1))?;
+    model.plain().build(&mut graph, &Call::whole(1))?;
     let (flops, most) = if device.is_gpu() { USUAL_WORK_OF_GPU } else { USUAL_WORK };
     Ok(((flops / graph.flops().max(1)) as usize).clamp(1, most))
 }

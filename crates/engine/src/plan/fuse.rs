@@ -94,6 +94,7 @@ impl Fuser {
         for output in outputs {
             alive[output.node()] = true;
         }
+        graph.inputs_of_edited().for_each(|input| alive[input] = true);
         for index in (0..nodes.len()).rev() {
             if alive[index] || nodes[index].op.has_effect() || nodes[index].op.writes_cache() {
                 alive[index] = true;
