@@ -44,7 +44,8 @@ export class Changes {
   #undoInput() {
     const app = this.#app;
     if (app.painted) app.paint(null);
-    if (app.state.was !== null) app.set({ text: app.state.was, was: null });
+    const { text, pair, was, "was-pair": wasPair } = app.state;
+    if (was !== null || wasPair !== null) app.set({ text: was ?? text, pair: wasPair ?? pair, was: null, "was-pair": null });
   }
 
   #row(path) {

@@ -137,7 +137,7 @@ class Compare {
       this.patching.replaceChildren();
       return;
     }
-    const got = await app.look({ patching: { other: b.input.input, token: app.token } }, { edits: [], slot: "patching" }).catch((error) => this.#tell(error.message));
+    const got = await app.look({ patching: { other: b.input, token: app.token } }, { edits: [], slot: "patching" }).catch((error) => this.#tell(error.message));
     if (!got?.patching || turn !== this.turn || page !== this) return;
     const { patched, own, other, against } = got.patching;
     const share = patched.map((row) => row.map((value) => (other === own ? 0 : (value - own) / (other - own))));

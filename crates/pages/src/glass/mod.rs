@@ -42,6 +42,7 @@ const FILES: &[(&str, &[u8])] = files![
     "headgrid.js",
     "icon.svg",
     "index.html",
+    "inputs.js",
     "lecture.js",
     "lens.js",
     "looking.js",

@@ -51,7 +51,7 @@ const shell = {
   text: ["Write a text", "输入文本"],
   question: ["A question", "问题"],
   context: ["The text that holds the answer", "包含答案的文本"],
-  "second-text": ["The second text", "第二段文本"],
+  target: ["What is written; empty: what the model writes itself", "译文；留空则由模型自己写"],
   labels: ["What it may show, with commas between", "可能的内容，用逗号分隔"],
   tokens: ["Tokens", "词元"],
   "tokens-hint": ["{n} tokens. Click one to look from it; double-click (or F2) rewrites it.", "{n} 个词元。单击以其为视角；双击（或 F2）改写。"],
