@@ -1,12 +1,12 @@
 // Attention: all heads of all layers as a grid, and one of them large: as a map, as lines between tokens, or on the picture.
 
 import { pathOf } from "./app.js";
+import { CellMap } from "./cells.js";
 import { button, h, map as mapCanvas, segmented, svg, toggle, choice } from "./dom.js";
 import { HeadGrid } from "./headgrid.js";
 import { PictureMap } from "./picturemap.js";
 import { readable, tokensOf } from "./tokens.js";
 import { Board, paintWeights } from "./views/board.js";
-import { cellAt } from "./views/choose.js";
 import { drawLines, linesOf } from "./views/lines.js";
 import { percent, quoted } from "./views/numbers.js";
 
@@ -219,16 +219,16 @@ class Page {
   #makeWide() {
     const { app } = this;
     const canvas = mapCanvas(app.t("attention-map"), {});
-    const part = { element: h("div", { class: "wide-map" }, canvas), shown: null, show: (shown) => {
+    const cells = new CellMap(canvas, (row, column) => {
+      const { rows, columns, values } = part.shown;
+      this.says.textContent = app.t("cell-says", { row: quoted(rows[row]), column: quoted(columns[column]), weight: percent(values[row * columns.length + column]) });
+    });
+    const part = { element: h("div", { class: "wide-map" }, cells.element), shown: null, show: (shown) => {
       part.shown = shown;
+      cells.size(shown.rows.length, shown.columns.length);
       paintWeights(canvas, shown, this.root);
       this.says.textContent = app.t("point-at-cell");
     } };
-    canvas.addEventListener("pointermove", (event) => {
-      const { rows, columns, values } = part.shown;
-      const [row, column] = cellAt(event, canvas, rows.length, columns.length);
-      this.says.textContent = app.t("cell-says", { row: quoted(rows[row]), column: quoted(columns[column]), weight: percent(values[row * columns.length + column]) });
-    });
     return part;
   }
 

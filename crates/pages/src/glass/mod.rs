@@ -30,6 +30,7 @@ const FILES: &[(&str, &[u8])] = files![
     "api.js",
     "app.js",
     "attention.js",
+    "cells.js",
     "changes.js",
     "chart.js",
     "clothes.png",

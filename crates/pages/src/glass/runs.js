@@ -133,7 +133,7 @@ class Runs {
       return;
     }
     this.leave();
-    [this.name, this.other, this.run, this.isGone] = [name, other, null, false];
+    [this.name, this.other, this.run, this.last, this.isGone] = [name, other, null, null, false];
     clear(this.head);
     clear(this.report);
     if (!name) return;

@@ -82,6 +82,7 @@ const shell = {
   "most-likely": ["Most likely", "最可能"],
   was: ["was {text} {score}", "原为 {text} {score}"],
   doubt: ["{bits} bits of doubt: as unsure as between {choices} of {of}", "不确定度 {bits} 比特：相当于在 {of} 个中的 {choices} 个之间犹豫"],
+  "text-before": ["The text as it was: the darker a token, the less likely it is now.", "原来的文本：颜色越深的词元，现在越不可能。"],
   took: ["{ms} ms", "{ms} 毫秒"],
   "mask-n": ["Mask {n}:", "第 {n} 个掩码："],
   "vector-map": ["The {n} numbers of the vector", "向量的 {n} 个数"],
@@ -103,6 +104,9 @@ const shell = {
   "undo-all": ["Take all back", "全部撤销"],
   "copy-link": ["Copy link", "复制链接"],
   "copy-command": ["Copy command", "复制命令"],
+  "save-file": ["Save {name}", "保存 {name}"],
+  "save-hint": ["What the model was given, with what is covered: the file that the command reads", "模型得到的文件（含被遮住的部分），即命令读取的文件"],
+  "link-without-file": ["The link does not hold a file that was dropped, nor what is covered: save it beside.", "链接不包含拖入的文件，也不包含遮罩：请另存文件。"],
   "no-command": ["No command does the same: none takes these values over.", "没有等价的命令：没有命令能代入这些值。"],
   copied: ["Copied", "已复制"],
 };
