@@ -145,7 +145,7 @@ class Compare {
     const canvas = mapCanvas(app.t("cells-of", { name: app.t("patching") }), { class: "pixels patching" });
     heat(canvas, { values: share.flat(), rows, columns, low: -1, high: 1, diverging: true });
     canvas.style.setProperty("--rows", rows);
-    const says = h("p", { class: "says number", "aria-live": "polite" }, app.t("patching-hint"));
+    const says = h("p", { class: "says number patching-says", "aria-live": "polite" }, app.t("patching-hint"));
     const cells = new CellMap(canvas, (row, column) => {
       says.textContent = app.t("patching-says", { layer: row === 0 ? app.t("before-first") : app.t("after-layer", { layer: row - 1 }), token: readable(a.input.tokens[column].text), from: readable(b.input.tokens[column].text), share: `${(100 * share[row][column]).toFixed(0)} %`, against: readable(against?.label ?? "") });
     });
