@@ -364,8 +364,8 @@ async function cellsByKeyboard(kit) {
   const stage = await kit.page("#model=small&view=flow&step=blocks.1.mlp");
   await read(stage, ".matrix canvas", ".stage-values .says", ["ArrowRight", "ArrowRight", "ArrowDown"]);
   const lecture = await kit.page("#model=small&view=flow&step=blocks.1.attention");
-  await read(lecture, ".tall-strip", ".lecture .formula", ["ArrowDown", "ArrowDown", "ArrowUp"]);
-  const compare = await kit.page("#model=lm&view=compare&text=once upon a time&other-text=once upon a day");
+  await read(lecture, ".tall-strip", ".lecture .formula", ["ArrowDown", "ArrowDown", "ArrowDown"]);
+  const compare = await kit.page("#model=lm&view=compare&text=once upon a time&other-text=once upon a dime");
   await read(compare, "canvas.patching", ".patching-says", ["ArrowRight", "ArrowRight", "ArrowDown"]);
   const speech = await kit.page("#model=speech&view=attention");
   await giveFile(kit, speech, SOUND, "audio/wav");

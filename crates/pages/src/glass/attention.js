@@ -147,7 +147,8 @@ class Page {
       return;
     }
     const isLong = this.isLong;
-    this.hows.hidden = isLong;
+    // Lines go between tokens of one text.
+    this.hows.hidden = isLong || app.group.name === "cross";
     const shown = this.isPicture || isLong ? await this.#fitted() : await this.#exact();
     if (!shown || this.gone || this.how === "picture") return;
     this.shown = shown;
@@ -210,7 +211,8 @@ class Page {
     });
     const element = h("div", { class: "board" }, h("div", { class: "corner" }), parts.across, parts.down, h("div", { class: "stage" }, parts.map, parts.marker));
     return { element, show: (shown) => {
-      element.style.setProperty("--count", Math.max(shown.rows.length, shown.columns.length));
+      element.style.setProperty("--rows", shown.rows.length);
+      element.style.setProperty("--columns", shown.columns.length);
       board.show(shown, this.root);
     } };
   }

@@ -193,7 +193,7 @@ export class Giving {
       const list = input?.tokens ?? [];
       tokens.replaceChildren(...(list.length ? [chips(list, {
         label: app.t("tokens"), chosen: app.token, onchoose: (token) => app.set({ token }, { replace: true }), onwrite: (at, chip) => this.#write(at, chip),
-      }), h("p", { class: "hint" }, app.t("tokens-hint", { n: list.length }))] : []));
+      }), h("p", { class: "hint" }, app.t(list.some(({ start, end }) => end > start) ? "tokens-hint" : "tokens-hint-read", { n: list.length }))] : []));
     }
     for (const one of examples?.children ?? []) one.setAttribute("aria-pressed", String(one.dataset.id === (app.state.example ?? (app.state.text === null ? examplesOf(app.model)[0]?.id : ""))));
     if (!input) return;

@@ -51,7 +51,7 @@ class Parts {
     this.other = new OtherInput(app);
     this.other.element.hidden = true;
     place.append(
-      h("div", { class: "head" }, h("h2", {}, app.t("parts-title")), h("p", { class: "lede" }, app.t("parts-lede"))),
+      h("div", { class: "head" }, h("h2", {}, app.t("parts-title")), h("p", { class: "lede" }, app.t(measures.length ? "parts-lede" : "parts-lede-bare"))),
       h("div", { class: "controls" },
         groups.length > 1 ? choice(app.t("which"), groups.map(({ name }) => [name, app.t(`group-${name}`)]), app.group.name, (group) => app.set({ group, layer: null, head: null })) : "",
         measures.length > 1 ? segmented(app.t("measure"), measures, this.measure, (measure) => {
@@ -82,7 +82,7 @@ class Parts {
     this.grid.style.setProperty("--heads", group.heads);
     this.grid.style.setProperty("--layers", group.layers);
     const row = (inside, name) => h("div", { role: "row", "aria-label": name }, inside);
-    const heading = row([h("span", { role: "columnheader", class: "corner" }, app.t("layer")), ...Array.from({ length: group.heads }, (_, head) => h("span", { role: "columnheader" }, String(head))), h("span", { role: "columnheader" }, hasMlp ? "MLP" : ""), h("span", { role: "columnheader" }, "Σ")], app.t("head"));
+    const heading = row([h("span", { role: "columnheader", class: "corner" }, app.t("layer")), ...Array.from({ length: group.heads }, (_, head) => h("span", { role: "columnheader" }, String(head))), h("span", { role: "columnheader" }, hasMlp ? "MLP" : ""), h("span", { role: "columnheader" }, app.model.can.includes("attribution") ? "Σ" : "")], app.t("head"));
     const rows = Array.from({ length: group.layers }, (_, layer) => {
       const block = pathOf(group.block, layer);
       const attention = pathOf(group.attention, layer);

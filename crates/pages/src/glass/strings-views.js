@@ -106,6 +106,7 @@ export const views = {
   "after-layer": ["layer {layer}", "第 {layer} 层"],
 
   "parts-title": ["Which parts make the answer", "哪些部件决定回答"],
+  "parts-lede-bare": ["Click a part to change it inside the model; the answer before and after stands at the side.", "单击部件即可在模型内部改变它；旁边显示改变前后的回答。"],
   "parts-lede": ["Orange speaks for the answer, blue against it. Click a part to change it inside the model; the answer before and after stands at the side.", "橙色支持该回答，蓝色反对。单击部件即可在模型内部改变它；旁边显示改变前后的回答。"],
   "no-numbers-stacks": ["What parts add to an answer is computed for models with one stack of layers. Here you can switch parts off and see what the model writes then.", "部件对回答的贡献只对单一层栈的模型计算。这里可以关闭部件，看看模型会写出什么。"],
   "no-numbers-vector": ["This model answers with a vector: there is no logit to which a part could add. Switch parts off, and see at the side how far the vector turns.", "该模型的回答是一个向量，没有可供部件相加的 logit。可以关闭部件，在旁边查看向量转动了多少。"],

@@ -55,6 +55,7 @@ const shell = {
   labels: ["What it may show, with commas between", "可能的内容，用逗号分隔"],
   tokens: ["Tokens", "词元"],
   "tokens-hint": ["{n} tokens. Click one to look from it; double-click (or F2) rewrites it.", "{n} 个词元。单击以其为视角；双击（或 F2）改写。"],
+  "tokens-hint-read": ["{n} tokens that are read. Click one to look from it.", "读入 {n} 个词元。单击以其为视角。"],
   rewrite: ["Rewrite this token", "改写此词元"],
   cut: ["The text was cut to its first {most} letters.", "文本已截取前 {most} 个字符。"],
   "not-image": ["“{name}” is no picture, and this model looks at pictures.", "“{name}”不是图片，而此模型只看图片。"],
