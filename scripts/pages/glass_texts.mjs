@@ -15,6 +15,11 @@ export const checks = [
 
 const SOUND = "crates/train/tests/fixtures/transcribe/short.wav";
 const command = (kit, ...words) => execFileSync(kit.vitreous, words, { cwd: kit.work, encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).trim();
+// The command prints control characters as spaces; a text that is written anew is cut some tokens behind the one before.
+const same = (shown, expected) => {
+  const [own, whole] = [shown, expected].map((text) => text.replace(/[\x00-\x20]/g, ""));
+  return own.endsWith("…") ? own.length > 1 && whole.startsWith(own.slice(0, -1)) : own.replace("∅", "") === whole;
+};
 const headline = () => document.querySelector("#answer .headline").textContent;
 const wasLine = () => document.querySelector("#answer .before-line").textContent;
 
@@ -38,7 +43,7 @@ async function translated(kit) {
   for (const path of ["encoder.0.mlp", "decoder.0.cross_attention"]) {
     const expected = command(kit, "translate", kit.made.translator, "one two six", "--without", path);
     const shown = await edited(kit, page, path);
-    if (shown !== (expected || "∅")) faults.push(`without ${path} the page writes “${shown}”, the command “${expected}”`);
+    if (!same(shown, expected)) faults.push(`without ${path} the page writes “${shown}”, the command “${expected}”`);
     const was = await page.evaluate(wasLine);
     if (!was.includes(own)) faults.push(`“${was}” does not say “${own}”`);
     await page.evaluate(() => vitreous.set({ edits: [] }));
@@ -69,8 +74,7 @@ async function heardAnew(kit) {
   const faults = [];
   if (plain && !own.includes(plain)) faults.push(`the page hears “${plain}”, the command “${own}”`);
   if (before !== plain) faults.push(`without edits it writes “${before}” anew, and it was “${plain}”`);
-  if (shown !== "∅" && !expected.includes(shown)) faults.push(`the page hears “${shown}” with the edit, the command “${expected}”`);
-  if (shown === "∅" && expected) faults.push(`the page hears nothing with the edit, the command “${expected}”`);
+  if (!same(shown, expected)) faults.push(`the page hears “${shown}” with the edit, the command “${expected}”`);
   return faults;
 }
 

@@ -173,7 +173,8 @@ export function cosine(a, b) {
 // The most likely of all, whatever kind of answer it is.
 export function headline(app, answer) {
   const first = answer.top?.[0] ?? answer.masks?.[0]?.top?.[0];
-  const text = answer.rewritten?.text ?? answer.text;
+  const { rewritten } = answer;
+  const text = rewritten ? `${rewritten.text}${rewritten.ended ? "" : " …"}` : answer.text;
   if (text !== undefined && text !== null) return { text: text || "∅", score: answer.score ?? null };
   if (first) return { text: readable((first.label ?? String(first.index)).replace(/^[ \u0120\u2581](?=\S)/, "")), score: first.score };
   if (answer.answers?.[0]) return { text: answer.answers[0].text, score: answer.answers[0].score };

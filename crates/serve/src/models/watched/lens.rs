@@ -75,7 +75,8 @@ fn with_layer(mut said: Json, layer: Option<usize>) -> Json {
 
 /// The outputs that are worth following: those of the last layer first, then those that are likeliest anywhere before.
 fn most_likely(said: &[Said], count: usize) -> Vec<u32> {
-    let mut found: Vec<u32> = said.last().map(|last| last.top.iter().map(|(index, _)| *index).collect()).unwrap_or_default();
+    let mut found: Vec<u32> =
+        said.last().map(|last| last.top.iter().map(|(index, _)| *index).collect()).unwrap_or_default();
     let mut before: Vec<(u32, f32)> = said.iter().flat_map(|said| said.top.iter().copied()).collect();
     before.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     // Half of the places are for what the model thinks on the way.

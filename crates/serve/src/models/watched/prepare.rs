@@ -186,8 +186,13 @@ fn image(model: &ImageModel, numbers: Vec<f32>) -> WatchedInput {
     });
     let names = model.input.prefix.iter().map(|name| format!("[{name}]"));
     let patches = (0..layout.patches()).map(|at| format!("{},{}", at / layout.grid.width, at % layout.grid.width));
-    let token =
-        |(id, text): (usize, String)| TokenSeen { id: id as u32, text, place: None, sequence: 0, special: id < layout.prefix };
+    let token = |(id, text): (usize, String)| TokenSeen {
+        id: id as u32,
+        text,
+        place: None,
+        sequence: 0,
+        special: id < layout.prefix,
+    };
     let tokens = names.chain(patches).enumerate().map(token).collect();
     WatchedInput { tokens, grid: Some(grid), ..WatchedInput::new("image", LiveInput::Image(numbers.into())) }
 }
@@ -276,7 +281,8 @@ fn pair_input(model: &WatchedModel, text: String, target: String) -> Result<Watc
     }
     let read: Vec<u32> = [start].into_iter().chain(written[..written.len() - 1].iter().copied()).collect();
     let seen = |ids: &[u32], of_source: bool| -> Vec<TokenSeen> {
-        let token = |&id: &u32| TokenSeen { id, text: model.piece(id, of_source), place: None, sequence: 0, special: false };
+        let token =
+            |&id: &u32| TokenSeen { id, text: model.piece(id, of_source), place: None, sequence: 0, special: false };
         ids.iter().map(token).collect()
     };
     let (tokens, source_seen) = (seen(&read, false), seen(&source, true));

@@ -97,18 +97,21 @@ impl LookWork<'_> {
             let mut pass = self.live.pass(&step, edits, &[]).map_err(failed)?;
             let rows: Vec<usize> = (start - 1 + written..(start + draft.len()).min(places)).collect();
             let (mut logits, outputs) = pass.logits(&rows).map_err(failed)?;
-            let mut is_same = true;
-            for logits in logits.chunks_exact_mut(outputs.max(1)).take_while(|_| is_same) {
+            for logits in logits.chunks_exact_mut(outputs.max(1)) {
                 let Some(next) = rules.next(logits, &draft[..written]) else {
                     ended = true;
                     break;
                 };
-                is_same = draft.get(written) == Some(&next);
+                let is_same = draft.get(written) == Some(&next);
                 match draft.get_mut(written) {
                     Some(token) => *token = next,
                     None => draft.push(next),
                 }
                 written += 1;
+                // What was computed behind it was of another token.
+                if !is_same {
+                    break;
+                }
             }
             if ended || written >= places - start {
                 break;
