@@ -40,7 +40,7 @@ async function translated(kit) {
   await kit.settled(page);
   const own = command(kit, "translate", kit.made.translator, "one two six");
   if ((await page.evaluate(headline)) !== own) faults.push(`the page writes “${await page.evaluate(headline)}”, the command “${own}”`);
-  for (const path of ["encoder.0.mlp", "decoder.0.cross_attention"]) {
+  for (const path of ["encoder.0.mlp", "decoder.0.cross_attention.heads.0"]) {
     const expected = command(kit, "translate", kit.made.translator, "one two six", "--without", path);
     const shown = await edited(kit, page, path);
     if (!same(shown, expected)) faults.push(`without ${path} the page writes “${shown}”, the command “${expected}”`);
@@ -70,10 +70,11 @@ async function heardAnew(kit) {
   const [model, sound] = [kit.fixtures.speech, SOUND].map((path) => join(kit.root, path));
   const [own, expected] = [[], ["--without", "decoder.0.mlp"]].map((more) => command(kit, "transcribe", model, sound, "--temperature", "0", ...more));
   const shown = await edited(kit, page, "decoder.0.mlp");
-  const [before, plain] = await page.evaluate(() => [vitreous.answerBefore.rewritten.text, vitreous.answerBefore.text.trim()]);
+  const [before, plain] = await page.evaluate(() => [vitreous.answerBefore.rewritten, vitreous.answerBefore.text.trim()]);
   const faults = [];
-  if (plain && !own.includes(plain)) faults.push(`the page hears “${plain}”, the command “${own}”`);
-  if (before !== plain) faults.push(`without edits it writes “${before}” anew, and it was “${plain}”`);
+  // A model that has learned nothing is asked again at higher temperatures: its transcript is not what it writes anew.
+  if (!plain) faults.push("nothing is heard");
+  if (!same(before.ended ? before.text : `${before.text} …`, own)) faults.push(`without edits the page writes “${before.text}” anew, the command “${own}”`);
   if (!same(shown, expected)) faults.push(`the page hears “${shown}” with the edit, the command “${expected}”`);
   return faults;
 }

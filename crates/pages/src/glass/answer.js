@@ -41,7 +41,7 @@ export class Answer {
     const isRead = app.model?.gives === "next_token";
     const bars = new Bars({ rows: hasOutcomes(app.model) ? TOP : 0, label: app.t("most-likely"), onchoose: isRead ? (item) => this.#append(item) : null });
     this.#parts = {
-      kicker: h("p", { class: "kicker" }, app.model ? app.t(`gives-${app.model.gives}`) : ""),
+      kicker: h("p", { class: "kicker" }, app.model ? app.t(`gives-${app.model.takes === "image_text" ? "classes" : app.model.gives}`) : ""),
       before: h("p", { class: "before-line" }),
       label: h("p", { class: "headline" }),
       score: h("p", { class: "score number" }),

@@ -78,7 +78,9 @@ impl LookWork<'_> {
                 let rules = Rules::Speech(SpeechSettings::default().rules(&model.vocabulary)?);
                 let is_beginning = |token: &&TokenSeen| token.special && !model.vocabulary.is_timestamp(token.id);
                 let beginning = input.tokens.iter().take_while(is_beginning).count();
-                (model.vocabulary.end, model.input.target.longest, beginning.max(1), rules)
+                let start = beginning.max(1);
+                // As in a transcript: half of the places are for what was said before.
+                (model.vocabulary.end, start + model.input.target.longest / 2, start, rules)
             }
             WatchedModel::Image(_) | WatchedModel::ImageText(_) | WatchedModel::Text(_) | WatchedModel::Language(_) => {
                 return Ok(Json::Null);
