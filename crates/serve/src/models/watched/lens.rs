@@ -63,7 +63,8 @@ pub(super) fn lens(
             let scores: Vec<f64> = shares.iter().filter_map(|of| of.get(index as usize).copied()).collect();
             json!({"index": index, "label": model.label(index as usize), "scores": scores})
         };
-        header["followed"] = most_likely(&said, asked.follow).into_iter().map(follow).collect();
+        let likeliest: Vec<Said> = layers.iter().map(|(_, logits)| Said::of(logits, asked.follow, None)).collect();
+        header["followed"] = most_likely(&likeliest, asked.follow).into_iter().map(follow).collect();
     }
     Ok(())
 }
