@@ -27,7 +27,11 @@ if ! chromium=$(find_chromium); then
     fi
     chromium=$(find_chromium) || missing "there is no Chromium; install it (on Debian: apt-get install chromium), or set CHROMIUM"
 fi
-command -v npm >/dev/null && command -v node >/dev/null ||
+has_node() { command -v npm >/dev/null && command -v node >/dev/null; }
+if ! has_node && [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+    apt-get update -q >&2 && apt-get install -qy --no-install-recommends nodejs npm >&2 || true
+fi
+has_node ||
     missing "there is no Node.js with npm; install them (on Debian: apt-get install nodejs npm)"
 
 if [[ ! -d $cache/node_modules/playwright-core ]]; then

@@ -7,23 +7,27 @@ import { checks as reaching } from "./glass_checks.mjs";
 import { checks as hostile } from "./glass_hostile.mjs";
 import { checks as looks } from "./glass_looks.mjs";
 import { checks as tour } from "./glass_tour.mjs";
+import { checks as writing } from "./glass_texts.mjs";
 import { Kit, serve } from "./kit.mjs";
+import { clip, translator } from "./models.mjs";
 
 const [work, shots, only] = process.argv.slice(2);
 const root = process.env.ROOT;
 const fixtures = {
   lm: "crates/models/tests/fixtures/generate/llama", masked: "crates/vitreous/tests/fixtures/texts/bert_masked",
   speech: "crates/train/tests/fixtures/transcribe/model", sentence: "crates/vitreous/tests/fixtures/texts/sentence_mean",
+  answers: "crates/vitreous/tests/fixtures/texts/bert_answers",
 };
+const made = { translator: translator(root, work), clip: clip(process.env.VITREOUS, work) };
 const runs = join(work, "runs");
 mkdirSync(runs);
-const models = ["builtin:small", "builtin:small-untrained", ...Object.entries(fixtures).map(([name, path]) => `${name}=${join(root, path)}`), ...(process.env.MODELS ?? "").split(" ").filter(Boolean)];
+const models = ["builtin:small", "builtin:small-untrained", ...Object.entries(fixtures).map(([name, path]) => `${name}=${join(root, path)}`), ...Object.entries(made).map(([name, path]) => `${name}=${path}`), ...(process.env.MODELS ?? "").split(" ").filter(Boolean)];
 const words = [...models, "--runs", runs, "--port", "0"];
 const server = await serve(process.env.VITREOUS, words);
 const kit = await new Kit({ server, vitreous: process.env.VITREOUS, root, work, runs, shots, words }).start();
-Object.assign(kit, { words, fixtures });
+Object.assign(kit, { words, fixtures, made });
 
-const checks = [...reaching, ...looks, ...tour, ...hostile].filter(([name]) => !only || name.includes(only));
+const checks = [...reaching, ...writing, ...looks, ...tour, ...hostile].filter(([name]) => !only || name.includes(only));
 let wrong = 0;
 for (const [name, check] of checks) {
   const begun = Date.now();

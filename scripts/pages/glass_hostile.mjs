@@ -2,8 +2,8 @@
 // that is no longer there, two tabs.
 
 import { join } from "node:path";
-import { deflateSync } from "node:zlib";
 import { changed, drop, Kit, serve } from "./kit.mjs";
+import { grey } from "./png.mjs";
 
 export const checks = [
   ["a picture of 100 megapixels is scaled down", hugePicture],
@@ -11,34 +11,13 @@ export const checks = [
   ["what is no picture is refused with a sentence", noPicture],
   ["two tabs do not know of each other", twoTabs],
   ["a server goes away and comes back, without a model", serverGone],
+  ["a server that was started again, or has loaded its models again, is given the inputs again", givenAgain],
 ];
-
-// A grey PNG of one colour, as small as its numbers are dull.
-function png(side) {
-  const crcs = Array.from({ length: 256 }, (_, n) => {
-    let value = n;
-    for (let bit = 0; bit < 8; bit++) value = value & 1 ? 0xedb88320 ^ (value >>> 1) : value >>> 1;
-    return value >>> 0;
-  });
-  const part = (type, data) => {
-    const named = Buffer.concat([Buffer.from(type), data]);
-    const crc = named.reduce((value, byte) => crcs[(value ^ byte) & 255] ^ (value >>> 8), 0xffffffff) ^ 0xffffffff;
-    const out = Buffer.alloc(8);
-    out.writeUInt32BE(data.length);
-    out.writeUInt32BE(crc >>> 0, 4);
-    return Buffer.concat([out.subarray(0, 4), named, out.subarray(4)]);
-  };
-  const head = Buffer.alloc(13);
-  head.writeUInt32BE(side);
-  head.writeUInt32BE(side, 4);
-  head[8] = 8;
-  return Buffer.concat([Buffer.from([137, 80, 78, 71, 13, 10, 26, 10]), part("IHDR", head), part("IDAT", deflateSync(Buffer.alloc(side * (side + 1), 0), { level: 1 })), part("IEND", Buffer.alloc(0))]);
-}
 
 async function hugePicture(kit) {
   const page = await kit.page("#model=small");
   const before = await page.evaluate(() => vitreous.input.input);
-  await drop(page, { name: "huge.png", type: "image/png", bytes: png(10_000) });
+  await drop(page, { name: "huge.png", type: "image/png", bytes: grey(10_000) });
   await changed(page, () => vitreous.input.input, before, 60_000);
   await kit.settled(page);
   const said = await page.locator("#give .note").textContent();
@@ -116,4 +95,52 @@ async function serverGone(kit) {
   await page.context().close();
   await last.stop();
   return answer ? [] : ["no answer of the other model"];
+}
+
+async function givenAgain(kit) {
+  const lm = `lm=${join(kit.root, kit.fixtures.lm)}`;
+  const words = ["builtin:small", lm, "--port"];
+  let server = await serve(kit.vitreous, [...words, "0"]);
+  const own = new Kit({ ...kit, server });
+  own.browser = kit.browser;
+  const port = new URL(server.address).port;
+  const again = {
+    "started again": async () => {
+      await server.stop();
+      server = await serve(kit.vitreous, [...words, port]);
+    },
+    "loaded again": async () => {
+      const answer = await fetch(`${server.address}/admin/reload`, { method: "POST" });
+      if (!answer.ok) throw new Error(`/admin/reload says ${answer.status}`);
+    },
+  };
+  const faults = [];
+  // Of an input, of one that values are taken from, and of one whose vectors are tried: all of them have another name then.
+  const pages = { picture: "#model=small&view=flow&example=clothes-0&other-example=clothes-3&edits=blocks.5.mlp:from", text: "#model=lm&view=compare&text=once upon a time&other-text=once upon a dime" };
+  for (const [name, hash] of Object.entries(pages)) {
+    const page = await own.page(hash);
+    for (const [round, [how, happen]] of Object.entries(again).entries()) {
+      const state = () => ({ input: vitreous.input.input, top: vitreous.answer.top, trouble: vitreous.trouble });
+      const before = await page.evaluate(state);
+      await happen();
+      const edit = (factor) => page.evaluate((factor) => vitreous.edit("blocks.1.mlp", factor === 1 ? null : { do: "scale", factor }), factor);
+      // Of a look that is new: the page keeps what it has seen.
+      await edit(0.5 + 0.1 * round);
+      await changed(page, () => vitreous.input?.input ?? "", before.input, 20_000);
+      await edit(1);
+      await own.settled(page);
+      const after = await page.evaluate(state);
+      if (after.trouble) faults.push(`${name}, ${how}: ${JSON.stringify(after.trouble)}`);
+      if (JSON.stringify(after.top) !== JSON.stringify(before.top)) faults.push(`${name}, ${how}: the answer was ${before.top[0].score} and is ${after.top[0].score}`);
+      const shown = await page.evaluate(() => [document.querySelector(".view .note")?.textContent, document.querySelector("#answer .doubt").textContent].join(" "));
+      if (/kept|again/.test(shown)) faults.push(`${name}, ${how}: “${shown}”`);
+      if (name === "text" && !(await page.locator("canvas.patching").count())) faults.push(`${how}: vectors are not tried any more`);
+      if (name === "picture" && !(await page.evaluate(() => document.querySelector(".end.picture img").naturalWidth))) faults.push(`${how}: the picture is not shown`);
+    }
+    // What the browser says of refused connections and of forgotten inputs is no fault of the page.
+    own.wrongOf(page);
+    await page.context().close();
+  }
+  await server.stop();
+  return faults;
 }

@@ -1,30 +1,74 @@
 // What every view looks like, at three widths, in light and in dark, in both languages: contrast, names, overflow, jumps; its size.
 
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { changed, drop } from "./kit.mjs";
+
 const WIDTHS = { phone: [390, 844], desk: [1440, 900], wall: [2560, 1440] };
 const MOST_BYTES = 500_000;
 const VIEWS = {
   flow: "#model=small&view=flow&example=clothes-0", stage: "#model=small&view=flow&step=blocks.0.attention", values: "#model=small&view=flow&step=blocks.0.mlp",
   attention: "#model=small&view=attention&token=6&layer=4&head=2", lens: "#model=small&view=lens",
   parts: "#model=small&view=parts&edits=blocks.3.attention.heads.1:zero,blocks.2.mlp:scale:0.5", compare: "#model=small&view=compare&other-example=clothes-4",
-  "text-attention": "#model=lm&view=attention&text=Once upon a time there was", "text-lens": "#model=lm&view=lens&text=Once upon a time there was", masked: "#model=masked&view=flow", sentence: "#model=sentence&view=attention", speech: "#model=speech",
+  "text-attention": "#model=lm&view=attention&text=Once upon a time there was", "text-lens": "#model=lm&view=lens&text=Once upon a time there was", masked: "#model=masked&view=flow", sentence: "#model=sentence&view=attention", "sentence-lens": "#model=sentence&view=lens", answers: "#model=answers&view=flow",
+  translator: "#model=translator&view=attention&group=cross&text=one two three", "translator-parts": "#model=translator&view=parts&edits=decoder.0.mlp:zero", clip: "#model=clip&view=flow",
+  speech: "#model=speech&view=flow", "speech-attention": "#model=speech&view=attention&group=cross",
 };
+const SOUND = "crates/train/tests/fixtures/transcribe/short.wav";
+const SCHEMES = ["light", "dark"];
+const STEPS = 8;
 
 export const checks = [
   ...Object.entries(VIEWS).map(([name, hash]) => [`the view ${name} at three widths, light and dark`, (kit) => looks(kit, name, hash)]),
+  ["every step of the tour at three widths, light and dark", tour],
   ["every text is there in Chinese", inChinese],
   ["the page is small", isSmall],
   ["colours can be chosen", chosenColours],
 ];
 
-async function looks(kit, name, hash) {
+export async function looks(kit, name, hash) {
   const faults = [];
   for (const [screen, [width, height]] of Object.entries(WIDTHS)) {
-    const page = await kit.page(hash, { width, height });
-    for (const colorScheme of ["light", "dark"]) {
-      await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
+    const page = await opened(kit, hash, { width, height });
+    faults.push(...(await scanned(kit, page, name, screen)));
+    await kit.close(page);
+  }
+  return faults;
+}
+
+// A page, with a recording where its model listens.
+async function opened(kit, hash, how) {
+  const page = await kit.page(hash, how);
+  if (hash.includes("model=speech")) {
+    await drop(page, { name: "short.wav", type: "audio/wav", bytes: readFileSync(join(kit.root, SOUND)) });
+    await changed(page, () => vitreous.answer?.text ?? null, null, 20_000);
+    await kit.settled(page);
+  }
+  return page;
+}
+
+async function scanned(kit, page, name, screen) {
+  const faults = [];
+  for (const colorScheme of SCHEMES) {
+    await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
+    await kit.settled(page);
+    faults.push(...[...(await kit.scan(page)), ...kit.wrongOf(page)].map((text) => `${name}, ${screen} ${colorScheme}: ${text}`));
+    await kit.shot(page, `${name}-${screen}-${colorScheme}`, { fullPage: screen === "phone" });
+  }
+  return faults;
+}
+
+async function tour(kit) {
+  const faults = [];
+  for (const [screen, [width, height]] of Object.entries(WIDTHS)) {
+    const page = await kit.page("#view=tour&step=1", { width, height });
+    for (let step = 1; step <= STEPS; step++) {
+      await page.evaluate((step) => vitreous.set({ step: String(step) }), step);
+      await page.waitForSelector(".tour-figure > *");
       await kit.settled(page);
-      faults.push(...[...(await kit.scan(page)), ...kit.wrongOf(page)].map((text) => `${screen} ${colorScheme}: ${text}`));
-      await kit.shot(page, `${name}-${screen}-${colorScheme}`, { fullPage: screen === "phone" });
+      // A step in place of another is no jump: how steps are opened by a reader is seen where the tour is followed.
+      await page.evaluate(() => { window.layoutShiftSum = 0; });
+      faults.push(...(await scanned(kit, page, `tour-${step}`, screen)));
     }
     await kit.close(page);
   }
@@ -34,7 +78,7 @@ async function looks(kit, name, hash) {
 async function inChinese(kit) {
   const faults = [];
   for (const [name, hash] of Object.entries(VIEWS)) {
-    const page = await kit.page(`${hash}&lang=zh`);
+    const page = await opened(kit, `${hash}&lang=zh`);
     // Keys without a text stand for themselves.
     const keys = await page.evaluate(async () => Object.keys((await import("/glass/app/strings.js")).strings));
     const shown = await page.evaluate(() => document.body.innerText);
@@ -54,52 +98,7 @@ async function isSmall(kit) {
     await kit.settled(page);
   }
   const bytes = await page.evaluate(() => performance.getEntriesByType("resource").filter(({ name }) => name.includes("/glass/app/")).reduce((sum, { decodedBodySize }) => sum + decodedBodySize, 0));
-  if (process.env.MEASURE) await measured(kit, page);
   return bytes < MOST_BYTES ? [] : [`the page is ${bytes} bytes`];
-}
-
-// Times for people to read; nothing is judged by them.
-async function measured(kit, page) {
-  const paint = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime);
-  console.log(`      first paint after ${paint?.toFixed(0)} ms`);
-  for (const [name, hash] of [["small ViT, a head switched off", "#model=small&view=attention"], ["language model", `#model=${process.env.MEASURE}&view=attention&text=The capital of France is a city that many people like to visit in spring when the trees are green`]]) {
-    const other = await kit.page(hash);
-    const times = [];
-    for (let at = 0; at < 12; at++) {
-      times.push(await other.evaluate(async (at) => {
-        const begun = performance.now();
-        const shown = document.querySelector("#answer .time");
-        const canvas = document.querySelector(".headgrid canvas");
-        const drawn = new Promise((done) => {
-          const put = canvas.getContext("2d").putImageData;
-          canvas.getContext("2d").putImageData = function (...words) { put.apply(this, words); requestAnimationFrame(done); };
-        });
-        vitreous.set({ edits: [{ path: `blocks.${at % 6}.attention.heads.0`, do: "scale", factor: 0.1 + at / 20 }] }, { replace: true });
-        await drawn;
-        delete canvas.getContext("2d").putImageData;
-        return [performance.now() - begun, shown.textContent];
-      }, at));
-    }
-    console.log(`      ${name}: ${times.map(([ms]) => ms.toFixed(0)).join(" ")} ms until the new picture`);
-    await kit.close(other);
-  }
-  const drag = await kit.page("#model=small&view=parts&edits=blocks.1.mlp:scale:1");
-  const frames = await drag.evaluate(() => new Promise((done) => {
-    const input = document.querySelector(".edit input[type=range]");
-    const times = [];
-    let last = performance.now();
-    const frame = (now) => {
-      times.push(now - last);
-      last = now;
-      input.value = String(1 + Math.sin(times.length / 8));
-      input.dispatchEvent(new Event("input"));
-      if (times.length < 180) requestAnimationFrame(frame);
-      else done(times.slice(1));
-    };
-    requestAnimationFrame(frame);
-  }));
-  frames.sort((a, b) => a - b);
-  console.log(`      dragging: ${(1000 * frames.length / frames.reduce((sum, time) => sum + time, 0)).toFixed(0)} frames/s, the slowest of 100 takes ${frames[Math.floor(0.99 * frames.length)].toFixed(1)} ms`);
 }
 
 async function chosenColours(kit) {

@@ -4,6 +4,7 @@
 import { spawn } from "node:child_process";
 import { rmSync } from "node:fs";
 import { join } from "node:path";
+import { looks } from "./glass_looks.mjs";
 
 const STEPS = 8;
 const TINY = [
@@ -213,4 +214,5 @@ export const checks = [
   ["a run that is training", watchesTraining],
   ["a run that is removed", noticesRemoval],
   ["two runs side by side", compares],
+  ["runs at three widths, light and dark", async (kit) => [...(await looks(kit, "runs", "#view=runs&step=one")), ...(await looks(kit, "runs-two", "#view=runs&step=one/two"))]],
 ];

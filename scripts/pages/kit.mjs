@@ -16,9 +16,16 @@ const READY_MS = 60_000;
 const SETTLED_MS = 30_000;
 const MOST_SHIFT = 0.02;
 
+// Servers that run: a check that fails half-way leaves none behind.
+const servers = new Set();
+process.on("exit", () => servers.forEach((server) => server.kill("SIGKILL")));
+for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => process.exit(1));
+
 // A server of these models; `stop()` ends it.
 export async function serve(vitreous, words) {
   const server = spawn(vitreous, ["serve", ...words], { stdio: ["ignore", "pipe", "pipe"] });
+  servers.add(server);
+  server.on("exit", () => servers.delete(server));
   const said = [];
   const address = await new Promise((done, failed) => {
     const read = (text) => {

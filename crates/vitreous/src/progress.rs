@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use vitreous_pages::format;
+use vitreous_pages::report::pictures::Effort;
 use vitreous_runtime::described;
 use vitreous_train::metrics::TrainingMetrics;
 use vitreous_train::watch::WatchMetrics;
 use vitreous_train::{CheckpointAverage, EpochSummary, Observer, RunOptions, RunPlan, Score, Scores, StepResult, Task};
 
-use crate::run_report::{Effort, LiveReport};
+use crate::live_report::LiveReport;
 use crate::say::is_quiet;
 
 /// The least time between two reports of a run in progress.

@@ -235,20 +235,28 @@ impl Pass<'_, '_> {
         let streams = self.skeleton().streams.clone();
         let mut says = Vec::with_capacity(streams.len());
         for (layer, path) in streams {
-            let stream = self.stream(&path)?;
-            let (logits, outputs) = match self.is_by_token() {
-                true => self.rows_behind(&stream, tokens)?,
-                false => {
-                    let rows = stream.shape[0];
-                    let edits = self.tail_edits();
-                    let at = self.tail(rows, &edits)?;
-                    let outputs = self.live.tails[at].outputs();
-                    (self.live.tails[at].run(&stream.numbers)?.to_vec(), outputs)
-                }
-            };
+            let (logits, outputs) = self.logits_after(&path, tokens)?;
             let said = logits.chunks_exact(outputs.max(1)).map(|row| Said::of(row, top, asked)).collect();
             says.push(LayerSays { layer, said });
         }
         Ok(says)
+    }
+
+    /// All logits that [`Pass::lens`] is read from, in one place: for each layer those of every output.
+    pub fn lens_logits(&mut self, token: usize) -> Result<Vec<(Option<usize>, Vec<f32>)>, ExplainError> {
+        let streams = self.skeleton().streams.clone();
+        streams.into_iter().map(|(layer, path)| Ok((layer, self.logits_after(&path, &[token])?.0))).collect()
+    }
+
+    /// What the model's end makes of a stream, and how many outputs there are.
+    fn logits_after(&mut self, path: &str, tokens: &[usize]) -> Result<(Vec<f32>, usize), ExplainError> {
+        let stream = self.stream(path)?;
+        if self.is_by_token() {
+            return self.rows_behind(&stream, tokens);
+        }
+        let edits = self.tail_edits();
+        let at = self.tail(stream.shape[0], &edits)?;
+        let outputs = self.live.tails[at].outputs();
+        Ok((self.live.tails[at].run(&stream.numbers)?.to_vec(), outputs))
     }
 }

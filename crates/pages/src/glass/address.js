@@ -1,12 +1,12 @@
 // What is looked at, as the part of the address behind `#`, and back. An address of nonsense opens what is usual.
 
 const NUMBERS = ["token", "layer", "head"];
-const TEXTS = ["model", "view", "text", "pair", "was", "example", "group", "step"];
+const TEXTS = ["model", "view", "text", "pair", "was", "was-pair", "example", "group", "step"];
 const OTHER = ["model", "text", "example"];
 const MOST_EDITS = 256;
 
 export const usual = () => ({
-  model: null, view: null, text: null, pair: null, was: null, example: null, group: null, step: null,
+  model: null, view: null, text: null, pair: null, was: null, "was-pair": null, example: null, group: null, step: null,
   token: null, layer: null, head: null, edits: [], other: {}, lang: null,
 });
 

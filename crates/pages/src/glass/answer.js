@@ -11,6 +11,9 @@ const TOP = 6;
 export const LABELS = "a house, a tree, a boot, a shirt, a ball";
 const MOST_LABELS = 32;
 
+// Whether the answer is a text that is written token by token.
+const writes = (model) => ["sequence", "speech"].includes(model?.gives);
+
 // Whether the answer is one of several outcomes.
 const hasOutcomes = (model) => ["classes", "next_token", "masked", "answers"].includes(model?.gives) || model?.takes === "image_text";
 
@@ -38,7 +41,7 @@ export class Answer {
     const isRead = app.model?.gives === "next_token";
     const bars = new Bars({ rows: hasOutcomes(app.model) ? TOP : 0, label: app.t("most-likely"), onchoose: isRead ? (item) => this.#append(item) : null });
     this.#parts = {
-      kicker: h("p", { class: "kicker" }, app.model ? app.t(`gives-${app.model.gives}`) : ""),
+      kicker: h("p", { class: "kicker" }, app.model ? app.t(`gives-${app.model.takes === "image_text" ? "classes" : app.model.gives}`) : ""),
       before: h("p", { class: "before-line" }),
       label: h("p", { class: "headline" }),
       score: h("p", { class: "score number" }),
@@ -73,12 +76,28 @@ export class Answer {
         isChanged ? app.look(want, { input: base, edits: [], slot: "answer-before" }) : null,
       ]);
       if (!now || turn < this.#turn - 1) return;
+      // What was written anew before stays until it is written once more.
+      const isWriting = writes(app.model) && app.state.edits.length > 0;
+      if (isWriting) now.answer.rewritten ??= app.answer?.rewritten;
       [app.answer, app.answerBefore, app.command] = [now.answer, before?.answer ?? null, now.header.command];
       this.#show(now, before);
       app.tell(["answer"]);
+      if (isWriting) await this.#write(turn, now, before);
     } catch (error) {
       if (turn === this.#turn) this.#parts.doubt.textContent = error.message;
     }
+  }
+
+  // The text as the model writes it with the edits, and without them: both token by token, the likeliest each time.
+  async #write(turn, now, before) {
+    const app = this.#app;
+    const want = { answer: { top: 1, write: true } };
+    const [edited, plain] = await Promise.all([app.look(want, { slot: "written" }), app.look(want, { input: app.base, edits: [], slot: "written-before" })]);
+    if (!edited || !plain || turn !== this.#turn) return;
+    now.answer.rewritten = edited.answer.rewritten;
+    if (before) before.answer.rewritten = plain.answer.rewritten;
+    this.#show(now, before);
+    app.tell(["answer"]);
   }
 
   #show(now, before) {
@@ -114,6 +133,7 @@ export class Answer {
       }
     }
     // A written text: the less sure, the darker.
+    if (answer.tokens && answer.rewritten) parts.push(h("p", { class: "hint" }, app.t("text-before")));
     if (answer.tokens) parts.push(h("div", { class: "written" }, answer.tokens.map(({ text, probability }) => h("span", {
       class: "word", title: percent(probability ?? 0), style: { "--share": (1 - (probability ?? 1)).toFixed(3) },
     }, readable(text ?? "")))));
@@ -153,7 +173,9 @@ export function cosine(a, b) {
 // The most likely of all, whatever kind of answer it is.
 export function headline(app, answer) {
   const first = answer.top?.[0] ?? answer.masks?.[0]?.top?.[0];
-  if (answer.text !== undefined && answer.text !== null) return { text: answer.text, score: answer.score ?? null };
+  const { rewritten } = answer;
+  const text = rewritten ? `${rewritten.text}${rewritten.ended ? "" : " …"}` : answer.text;
+  if (text !== undefined && text !== null) return { text: text || "∅", score: answer.score ?? null };
   if (first) return { text: readable((first.label ?? String(first.index)).replace(/^[ \u0120\u2581](?=\S)/, "")), score: first.score };
   if (answer.answers?.[0]) return { text: answer.answers[0].text, score: answer.answers[0].score };
   if (answer.numbers?.[0]) return { text: answer.numbers.map(({ value }) => short(value)).join(", "), score: null };

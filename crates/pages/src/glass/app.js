@@ -2,14 +2,16 @@
 
 import { read, usual, write } from "./address.js";
 import { Trouble, events, json, request, setKey } from "./api.js";
-import { exampleOf, examplesOf } from "./examples.js";
+import { exampleOf, examplesOf, isFile, modality, textOf } from "./examples.js";
+import { Inputs } from "./inputs.js";
 import { Looking } from "./looking.js";
 import { language, translate } from "./strings.js";
 
-const KEEP_INPUTS = 64;
+// Pictures as the model sees them, graphs of inputs of different lengths, and dropped files, of each the last ones.
+const KEEP = 32;
 // Browsers refuse to have the address changed at every step of a slider.
 const ADDRESS_MS = 200;
-const REGIVE = ["model", "text", "pair", "example", "was"];
+const REGIVE = ["model", "text", "pair", "example", "was", "was-pair"];
 
 export class App {
   state = { ...usual(), ...read(location.hash) };
@@ -19,8 +21,7 @@ export class App {
   input = null;
   base = null;
   other = null;
-  // A picture or sound that was dropped, and what was painted over it.
-  held = null;
+  // What was painted over a picture: `{ of, blob }`, the picture and the same with what covers it.
   painted = null;
   // What the model says now, what it said before anything was changed, and the command line that does the same (null: there is none).
   answer = null;
@@ -31,14 +32,17 @@ export class App {
 
   #listeners = new Set();
   #looking = new Looking();
-  #given = new Map();
+  #inputs = new Inputs();
   #graphs = new Map();
   #pictures = new Map();
+  // Dropped files by the names that they have in the address. They are in this tab alone.
+  #dropped = new Map();
   #frames = new Set();
   #turn = 0;
   #back = null;
   #askKey = null;
   #writing = null;
+  #reopening = null;
 
   constructor({ askKey, say }) {
     this.#askKey = askKey;
@@ -58,13 +62,14 @@ export class App {
 
   set(change, { replace = false } = {}) {
     const names = Object.keys(change).filter((name) => JSON.stringify(this.state[name]) !== JSON.stringify(change[name]));
-    if (!names.length) return;
+    if (!names.length) return false;
     if (names.includes("model")) change = { ...this.#forModel(change.model), ...change };
     this.state = { ...this.state, ...change };
     clearTimeout(this.#writing);
     if (replace) this.#writing = setTimeout(() => this.#write("replaceState"), ADDRESS_MS);
     else this.#write("pushState");
     this.#changed(Object.keys(change));
+    return true;
   }
 
   #write(how) {
@@ -72,12 +77,13 @@ export class App {
     if (address !== location.hash) history[how](null, "", address);
   }
 
-  // What stays when another model is chosen: a text, if it reads texts.
+  // What stays when another model is chosen: a picture or a sound, and a text where both models do the same with it.
   #forModel(name) {
     const model = this.models.find((one) => one.name === name);
-    const keepsText = model && this.model && model.takes === this.model.takes && model.gives === this.model.gives;
-    const cleared = { edits: [], token: null, layer: null, head: null, group: null, was: null };
-    return keepsText ? cleared : { ...cleared, text: null, pair: null, example: null };
+    const isAlike = (one, other) => (isFile(one) ? modality(one) === modality(other) : one.takes === other.takes && one.gives === other.gives);
+    const keeps = model && this.model && isAlike(model, this.model);
+    const cleared = { edits: [], token: null, layer: null, head: null, group: null, was: null, "was-pair": null };
+    return keeps ? cleared : { ...cleared, text: null, pair: null, example: null };
   }
 
   #arrive(state) {
@@ -112,17 +118,28 @@ export class App {
   }
 
   async #loadModels() {
-    ({ models: this.models } = await this.#patient(() => json("/glass/models")));
+    this.#adopt((await this.#patient(() => json("/glass/models"))).models);
+  }
+
+  // A model that is as it was stays the same object: views of it need not be built again.
+  #adopt(models) {
+    const known = new Map(this.models.map((model) => [JSON.stringify(model), model]));
+    this.models = models.map((model) => known.get(JSON.stringify(model)) ?? model);
     this.tell(["models"]);
   }
 
   async reload() {
-    this.#looking.forget();
-    this.#given.clear();
-    this.#graphs.clear();
+    this.#forget();
     this.trouble = null;
     await this.#loadModels();
     await this.renew();
+  }
+
+  #forget() {
+    this.#looking.forget();
+    this.#inputs.forget();
+    this.#graphs.clear();
+    this.#pictures.clear();
   }
 
   // Gives what is chosen now: the model's answer follows.
@@ -130,7 +147,7 @@ export class App {
     const turn = ++this.#turn;
     const model = this.models.find((one) => one.name === this.state.model) ?? (this.state.model ? null : this.models[0]);
     if (model !== this.model) {
-      [this.model, this.input, this.base, this.answer, this.answerBefore] = [model, null, null, null, null];
+      [this.model, this.input, this.base, this.answer, this.answerBefore, this.painted] = [model, null, null, null, null, null];
       this.tell(["model"]);
     }
     if (!model) {
@@ -146,8 +163,10 @@ export class App {
         this.tell(["input"]);
         return;
       }
-      const before = this.state.was !== null && this.state.was !== undefined && what.text !== undefined ? { ...what, text: this.state.was } : what;
-      const now = this.painted && what.blob ? { blob: this.painted } : what;
+      const before = this.#asItWas(what);
+      // Another picture has nothing painted over it.
+      if (this.painted?.of !== what.blob) this.painted = null;
+      const now = this.painted ? { blob: this.painted.blob } : what;
       const [base, input] = await Promise.all([this.give(before, model), this.give(now, model), this.#giveOther(true)]);
       if (turn !== this.#turn) return;
       this.#fail(null);
@@ -158,13 +177,19 @@ export class App {
     }
   }
 
+  // Before a token of the text, or of what stands beside it, was rewritten.
+  #asItWas(what) {
+    const { was, "was-pair": wasPair } = this.state;
+    if (what.text === undefined || (was === null && wasPair === null)) return what;
+    return { ...what, text: was ?? what.text, ...(wasPair !== null && { pair: wasPair }) };
+  }
+
   // The text, example or dropped thing that the state names; the first example where it names nothing.
   async #what(model) {
     const { text, pair, example } = this.state;
-    if (text !== null && !["image", "audio"].includes(model.takes)) return pair !== null ? { text, pair } : { text };
-    if (this.held && this.held.kind === model.takes) return { blob: this.held.blob };
+    if (text !== null && !isFile(model)) return textOf(model, text, pair);
     if (example) {
-      const found = await exampleOf(model, example);
+      const found = this.#droppedOf(model, example) ?? (await exampleOf(model, example));
       if (found) return found;
     }
     const first = examplesOf(model)[0];
@@ -175,9 +200,8 @@ export class App {
     const { model: name, text, example } = this.state.other ?? {};
     const model = this.models.find((one) => one.name === name) ?? this.model;
     let what = null;
-    if (this.otherHeld && model?.takes === this.otherHeld.kind) what = { blob: this.otherHeld.blob };
-    else if (text !== undefined) what = { text };
-    else if (example && model) what = await exampleOf(model, example);
+    if (model && text !== undefined && !isFile(model)) what = textOf(model, text, this.state.pair);
+    else if (model && example) what = this.#droppedOf(model, example) ?? (await exampleOf(model, example));
     try {
       this.other = what && model ? await this.give(what, model) : null;
     } catch (error) {
@@ -187,34 +211,44 @@ export class App {
     if (!isQuiet) this.tell(["other-input"]);
   }
 
-  // A picture or sound in place of the one before.
-  hold(kind, blob, name) {
-    this.held = { kind, blob, name };
-    this.painted = null;
-    this.set({ example: null, text: null, edits: [] });
-    this.renew();
+  // A picture or sound that was dropped, in place of the one before.
+  hold(blob) {
+    this.set({ example: this.#drop(blob), text: null, edits: [], token: null });
   }
 
-  // An example in place of what was dropped.
+  holdOther(blob) {
+    this.set({ other: { ...this.state.other, example: this.#drop(blob), text: undefined } }, { replace: true });
+  }
+
+  // The name of a dropped file: none that a file had before the page was loaded again.
+  #drop(blob) {
+    const name = `dropped-${Date.now().toString(36)}`;
+    this.#dropped.set(name, { kind: modality(this.model), what: { blob } });
+    if (this.#dropped.size > KEEP) this.#dropped.delete(this.#dropped.keys().next().value);
+    return name;
+  }
+
+  #droppedOf(model, name) {
+    const dropped = this.#dropped.get(name);
+    return dropped?.kind === modality(model) ? dropped.what : null;
+  }
+
+  // An example in place of what was there, without what was painted over it.
   pick(example) {
-    this.held = this.painted = null;
-    this.set({ example, text: null, pair: null, was: null, token: null });
-    this.renew();
+    this.painted = null;
+    const pair = this.model.takes === "image_text" ? this.state.pair : null;
+    if (!this.set({ example, text: null, pair, was: null, "was-pair": null, token: null })) this.renew();
   }
 
-  holdOther(kind, blob, name) {
-    this.otherHeld = { kind, blob, name };
-    this.#giveOther();
-  }
-
+  // Another version of the picture that was given; `null` takes it back.
   paint(blob) {
-    this.painted = blob;
+    this.painted = blob && { of: this.base.what.blob, blob };
     return this.renew();
   }
 
   async show(what) {
-    if (what.blob) this.hold(this.model.takes, what.blob, what.name ?? "");
-    else this.set({ text: what.text, pair: what.pair ?? null, example: null, was: null });
+    if (what.blob) this.hold(what.blob);
+    else this.set({ text: what.text, pair: what.pair ?? null, example: null, was: null, "was-pair": null });
   }
 
   #fail(trouble) {
@@ -223,62 +257,57 @@ export class App {
     this.tell(["trouble"]);
   }
 
-  async give(what, model = this.model) {
-    const key = `${model.name} ${what.blob ? `blob ${blobNumber(what.blob)}` : JSON.stringify(what)}`;
-    if (!this.#given.has(key)) {
-      this.#given.set(key, this.#patient(() => this.#send(what, model)));
-      this.#given.get(key).catch(() => this.#given.delete(key));
-      for (const old of this.#given.keys()) if (this.#given.size > KEEP_INPUTS) this.#given.delete(old);
-    }
-    return this.#given.get(key);
-  }
-
-  async #send(what, model) {
-    const path = `/glass/${encodeURIComponent(model.name)}/inputs`;
-    const [body, type] = what.blob ? [what.blob, what.blob.type || "application/octet-stream"] : [JSON.stringify(what), "application/json"];
-    const record = await json(path, { method: "POST", body, type });
-    return { ...record, what, model: model.name };
+  give(what, model = this.model) {
+    return this.#patient(() => this.#inputs.give(model, what));
   }
 
   // ---- Values.
 
   async look(want, { model = this.model, input = this.input, edits = this.state.edits, slot } = {}) {
     if (!model || !input) return null;
-    const wired = edits.map((edit) => (edit.do === "from" ? { ...edit, input: this.other?.input } : edit)).filter((edit) => edit.do !== "from" || edit.input);
-    const target = { model: model.name, input: input.input, edits: wired };
+    const { other } = this;
+    const done = edits.filter((edit) => edit.do !== "from" || other);
+    const named = () => ({ model: model.name, input: input.input, edits: done.map((edit) => (edit.do === "from" ? { ...edit, input: other.input } : edit)) });
+    const { patching } = want;
+    const wanted = () => (patching ? { ...want, patching: { ...patching, other: patching.other.input } } : want);
+    const records = [input, patching?.other, done.some((edit) => edit.do === "from") ? other : null];
+    return this.#about(records, () => this.#looking.look(named(), wanted(), slot));
+  }
+
+  // The stages of a model. They follow from the lengths of an input.
+  graph(model = this.model, input = this.input) {
+    const address = () => `/glass/${encodeURIComponent(model.name)}/graph?input=${encodeURIComponent(input.input)}`;
+    return kept(this.#graphs, `${model.name} ${input.lengths}`, () => this.#about([input], () => json(address())));
+  }
+
+  // The picture as the model sees it, as an address for an `img`.
+  seen(model = this.model, input = this.input) {
+    const path = () => `/glass/${encodeURIComponent(model.name)}/inputs/${encodeURIComponent(input.input)}/seen`;
+    return kept(this.#pictures, `${model.name} ${input.input}`, () => this.#about([input], async () => URL.createObjectURL(await (await request(path())).blob())),
+      (address) => URL.revokeObjectURL(address));
+  }
+
+  // Asks about inputs. Those that the server has forgotten are given again, and it is asked once more.
+  #about(records, ask) {
     return this.#patient(async () => {
       try {
-        return await this.#looking.look(target, want, slot);
+        return await ask();
       } catch (error) {
         if (error.status !== 410) throw error;
-        await this.#send(input.what, model);
-        return this.#looking.look(target, want, slot);
+        const isAnother = await Promise.all(records.filter(Boolean).map((record) => this.#inputs.again(record)));
+        if (isAnother.some(Boolean)) this.#reopened();
+        return ask();
       }
     });
   }
 
-  graph(model = this.model, input = this.input) {
-    const key = `${model.name} ${input?.input}`;
-    if (!this.#graphs.has(key)) {
-      this.#graphs.set(key, this.get(`/glass/${encodeURIComponent(model.name)}/graph?input=${encodeURIComponent(input.input)}`));
-      this.#graphs.get(key).catch(() => this.#graphs.delete(key));
-    }
-    return this.#graphs.get(key);
-  }
-
-  // The picture as the model sees it, as an address for an `img`.
-  async seen(model = this.model, input = this.input) {
-    const key = `${model.name} ${input.input}`;
-    if (!this.#pictures.has(key)) {
-      const path = `/glass/${encodeURIComponent(model.name)}/inputs/${encodeURIComponent(input.input)}/seen`;
-      this.#pictures.set(key, this.#patient(async () => URL.createObjectURL(await (await request(path)).blob())));
-      if (this.#pictures.size > KEEP_INPUTS) {
-        const [oldest, url] = this.#pictures.entries().next().value;
-        this.#pictures.delete(oldest);
-        url.then((address) => URL.revokeObjectURL(address), () => {});
-      }
-    }
-    return this.#pictures.get(key);
+  // The server has opened its models anew: nothing that was seen before holds.
+  #reopened() {
+    this.#reopening ??= (async () => {
+      this.#forget();
+      await this.#loadModels();
+      await this.renew();
+    })().finally(() => { this.#reopening = null; });
   }
 
   get(path) { return this.#patient(() => json(path)); }
@@ -308,14 +337,13 @@ export class App {
         await new Promise((done) => setTimeout(done, wait));
         const models = await json("/glass/models").catch((error) => (error.status === 401 ? { models: this.models } : null));
         if (models) {
-          this.models = models.models;
+          this.#adopt(models.models);
           break;
         }
       }
       this.#back = null;
       this.#looking.forget();
       this.#fail(null);
-      this.tell(["models"]);
       this.say(this.t("back"));
     })();
     return this.#back;
@@ -324,8 +352,7 @@ export class App {
   async #unloaded() {
     const name = this.model?.name;
     const { models } = await json("/glass/models").catch(() => ({ models: [] }));
-    this.models = models;
-    this.tell(["models"]);
+    this.#adopt(models);
     if (!models.some((model) => model.name === name)) this.#fail({ kind: "model", name });
   }
 
@@ -363,11 +390,19 @@ export class App {
   get isChanged() { return this.state.edits.length > 0 || (this.input && this.base && this.input.input !== this.base.input); }
 }
 
-const blobs = new WeakMap();
-let blobCount = 0;
-function blobNumber(blob) {
-  if (!blobs.has(blob)) blobs.set(blob, ++blobCount);
-  return blobs.get(blob);
+// The value of a key, made once. The oldest of many is dropped.
+function kept(map, key, make, drop = () => {}) {
+  if (!map.has(key)) {
+    const made = make();
+    map.set(key, made);
+    made.catch(() => { if (map.get(key) === made) map.delete(key); });
+    if (map.size > KEEP) {
+      const [oldest, value] = map.entries().next().value;
+      map.delete(oldest);
+      value.then(drop, () => {});
+    }
+  }
+  return map.get(key);
 }
 
 export const pathOf = (pattern, layer) => pattern.replace("#", String(layer));

@@ -1,12 +1,12 @@
 // Attention: all heads of all layers as a grid, and one of them large: as a map, as lines between tokens, or on the picture.
 
 import { pathOf } from "./app.js";
+import { CellMap } from "./cells.js";
 import { button, h, map as mapCanvas, segmented, svg, toggle, choice } from "./dom.js";
 import { HeadGrid } from "./headgrid.js";
 import { PictureMap } from "./picturemap.js";
 import { readable, tokensOf } from "./tokens.js";
 import { Board, paintWeights } from "./views/board.js";
-import { cellAt } from "./views/choose.js";
 import { drawLines, linesOf } from "./views/lines.js";
 import { percent, quoted } from "./views/numbers.js";
 
@@ -147,7 +147,8 @@ class Page {
       return;
     }
     const isLong = this.isLong;
-    this.hows.hidden = isLong;
+    // Lines go between tokens of one text.
+    this.hows.hidden = isLong || app.group.name === "cross";
     const shown = this.isPicture || isLong ? await this.#fitted() : await this.#exact();
     if (!shown || this.gone || this.how === "picture") return;
     this.shown = shown;
@@ -210,7 +211,8 @@ class Page {
     });
     const element = h("div", { class: "board" }, h("div", { class: "corner" }), parts.across, parts.down, h("div", { class: "stage" }, parts.map, parts.marker));
     return { element, show: (shown) => {
-      element.style.setProperty("--count", Math.max(shown.rows.length, shown.columns.length));
+      element.style.setProperty("--rows", shown.rows.length);
+      element.style.setProperty("--columns", shown.columns.length);
       board.show(shown, this.root);
     } };
   }
@@ -219,16 +221,16 @@ class Page {
   #makeWide() {
     const { app } = this;
     const canvas = mapCanvas(app.t("attention-map"), {});
-    const part = { element: h("div", { class: "wide-map" }, canvas), shown: null, show: (shown) => {
+    const cells = new CellMap(canvas, (row, column) => {
+      const { rows, columns, values } = part.shown;
+      this.says.textContent = app.t("cell-says", { row: quoted(rows[row]), column: quoted(columns[column]), weight: percent(values[row * columns.length + column]) });
+    });
+    const part = { element: h("div", { class: "wide-map" }, cells.element), shown: null, show: (shown) => {
       part.shown = shown;
+      cells.size(shown.rows.length, shown.columns.length);
       paintWeights(canvas, shown, this.root);
       this.says.textContent = app.t("point-at-cell");
     } };
-    canvas.addEventListener("pointermove", (event) => {
-      const { rows, columns, values } = part.shown;
-      const [row, column] = cellAt(event, canvas, rows.length, columns.length);
-      this.says.textContent = app.t("cell-says", { row: quoted(rows[row]), column: quoted(columns[column]), weight: percent(values[row * columns.length + column]) });
-    });
     return part;
   }
 

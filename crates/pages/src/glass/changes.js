@@ -1,6 +1,7 @@
 // What is changed inside the model: every edit with its slider, the link and the command line that do the same.
 
 import { button, h, slider } from "./dom.js";
+import { examplesOf } from "./examples.js";
 
 export class Changes {
   #app;
@@ -37,14 +38,34 @@ export class Changes {
     this.#place.replaceChildren(h("p", { class: "kicker" }, app.t("changes")), list, h("div", { class: "tools" },
       button(app.t("undo-all"), () => { this.#undoInput(); app.set({ edits: [] }); }),
       button(app.t("copy-link"), (event) => this.#copy(new URL(app.link({}), location.href).href, event.currentTarget)),
-      this.copyCommand), this.command);
+      this.copyCommand, this.#saving()), this.command, ...(this.#isInLink() ? [] : [h("p", { class: "hint" }, app.t("link-without-file"))]));
     this.#command();
+  }
+
+  // What the model was given, as the file that the command reads.
+  #saving() {
+    const app = this.#app;
+    const blob = app.input?.what.blob;
+    if (!blob) return null;
+    const name = app.model.takes === "audio" ? "recording.wav" : "picture.png";
+    return button(app.t("save-file", { name }), () => {
+      const address = URL.createObjectURL(blob);
+      h("a", { href: address, download: name }).click();
+      setTimeout(() => URL.revokeObjectURL(address), 1000);
+    }, { class: "save-file", title: app.t("save-hint") });
+  }
+
+  // A link names examples and texts. What was dropped, or painted over, is in this tab alone.
+  #isInLink() {
+    const app = this.#app;
+    return !app.painted && (!app.input?.what.blob || Boolean(examplesOf(app.model).find(({ id }) => id === (app.state.example ?? id))));
   }
 
   #undoInput() {
     const app = this.#app;
     if (app.painted) app.paint(null);
-    if (app.state.was !== null) app.set({ text: app.state.was, was: null });
+    const { text, pair, was, "was-pair": wasPair } = app.state;
+    if (was !== null || wasPair !== null) app.set({ text: was ?? text, pair: wasPair ?? pair, was: null, "was-pair": null });
   }
 
   #row(path) {

@@ -3,11 +3,11 @@
 
 import { cosine, headline } from "./answer.js";
 import { pathOf } from "./app.js";
+import { CellMap } from "./cells.js";
 import { Bars, lines } from "./chart.js";
 import { h, legend, map as mapCanvas } from "./dom.js";
 import { OtherInput } from "./other.js";
 import { readable } from "./tokens.js";
-import { cellAt } from "./views/choose.js";
 import { heat } from "./views/heat.js";
 import { percent, scaleOf } from "./views/numbers.js";
 
@@ -137,19 +137,19 @@ class Compare {
       this.patching.replaceChildren();
       return;
     }
-    const got = await app.look({ patching: { other: b.input.input, token: app.token } }, { edits: [], slot: "patching" }).catch((error) => this.#tell(error.message));
+    const got = await app.look({ patching: { other: b.input, token: app.token } }, { edits: [], slot: "patching" }).catch((error) => this.#tell(error.message));
     if (!got?.patching || turn !== this.turn || page !== this) return;
     const { patched, own, other, against } = got.patching;
     const share = patched.map((row) => row.map((value) => (other === own ? 0 : (value - own) / (other - own))));
     const [rows, columns] = [share.length, share[0].length];
-    const canvas = mapCanvas(app.t("patching"), { class: "pixels patching" });
+    const canvas = mapCanvas(app.t("cells-of", { name: app.t("patching") }), { class: "pixels patching" });
     heat(canvas, { values: share.flat(), rows, columns, low: -1, high: 1, diverging: true });
     canvas.style.setProperty("--rows", rows);
-    const says = h("p", { class: "says number" }, app.t("patching-hint"));
-    canvas.addEventListener("pointermove", (event) => {
-      const [row, column] = cellAt(event, canvas, rows, columns);
+    const says = h("p", { class: "says number patching-says", "aria-live": "polite" }, app.t("patching-hint"));
+    const cells = new CellMap(canvas, (row, column) => {
       says.textContent = app.t("patching-says", { layer: row === 0 ? app.t("before-first") : app.t("after-layer", { layer: row - 1 }), token: readable(a.input.tokens[column].text), from: readable(b.input.tokens[column].text), share: `${(100 * share[row][column]).toFixed(0)} %`, against: readable(against?.label ?? "") });
     });
-    this.patching.replaceChildren(h("h3", {}, app.t("patching")), h("div", { class: "patching-names", "aria-hidden": "true", style: { "--columns": columns } }, a.input.tokens.map(({ text }, at) => h("span", { class: text === b.input.tokens[at].text ? null : "differs" }, readable(text)))), canvas, legend({ low: "−100 %", high: "+100 %", diverging: true }), says);
+    cells.size(rows, columns);
+    this.patching.replaceChildren(h("h3", {}, app.t("patching")), h("div", { class: "patching-names", "aria-hidden": "true", style: { "--columns": columns } }, a.input.tokens.map(({ text }, at) => h("span", { class: text === b.input.tokens[at].text ? null : "differs" }, readable(text)))), cells.element, legend({ low: "−100 %", high: "+100 %", diverging: true }), says);
   }
 }

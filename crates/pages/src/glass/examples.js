@@ -14,7 +14,8 @@ const TEXTS = {
   answers: ["Where did Ada live?"],
   sequence: ["one two three four five", "The house is made of glass."],
 };
-const PAIRS = { answers: "Ada Lovelace lived in London, where she wrote notes on an engine.", pair: "A house made of glass, near a forest." };
+// What stands beside a text until something else is said.
+const BESIDE = { answers: "Ada Lovelace lived in London, where she wrote notes on an engine." };
 
 // Pictures without a file: they show edges, colours, depth and repetition.
 const DRAWN = {
@@ -78,6 +79,19 @@ function disc(at, x, y, radius, colour) {
   at.fill();
 }
 
+// What a model is given: `image`, `audio`, or a kind of text.
+export const modality = (model) => (model.takes === "image_text" ? "image" : model.takes);
+export const isFile = (model) => ["image", "audio"].includes(modality(model));
+
+// A text with what stands beside it: of a question its context, of a text that another is written from that other, of some models a
+// second text.
+export function textOf(model, text, given) {
+  const beside = given ?? BESIDE[model.gives] ?? null;
+  if (model.gives === "sequence") return beside ? { text, target: beside } : { text };
+  if (model.takes === "pair") return { text, pair: beside ?? "" };
+  return beside === null || model.gives === "next_token" ? { text } : { text, pair: beside };
+}
+
 const knowsClothes = (model) => model.labels?.includes("Ankle boot");
 
 // The examples of a model: `id` stands in the address; pictures have `draw(canvas)`, texts `text`.
@@ -90,15 +104,15 @@ export function examplesOf(model) {
   }
   const texts = model.examples ?? TEXTS[model.gives] ?? TEXTS.vector;
   const masked = (text) => (model.mask ? text.replaceAll("[MASK]", model.mask) : text);
-  return texts.map((text, at) => ({ id: `text-${at}`, name: masked(text), text: masked(text), pair: model.takes === "pair" ? (PAIRS[model.gives] ?? PAIRS.pair) : undefined }));
+  return texts.map((text, at) => ({ id: `text-${at}`, name: masked(text), text: masked(text) }));
 }
 
-// What an example gives: `{text, pair?}` or `{blob}`; the same object each time.
+// What an example gives: a text, or `{ blob }`, the same object each time.
 const made = new Map();
 export async function exampleOf(model, id) {
   const example = examplesOf(model).find((one) => one.id === id);
   if (!example) return null;
-  if (example.text !== undefined) return example.pair === undefined ? { text: example.text } : { text: example.text, pair: example.pair };
+  if (example.text !== undefined) return textOf(model, example.text, null);
   if (!made.has(id)) made.set(id, blobOf(example).then((blob) => ({ blob })));
   return made.get(id);
 }

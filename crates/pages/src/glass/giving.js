@@ -2,7 +2,7 @@
 
 import { LABELS } from "./answer.js";
 import { button, h } from "./dom.js";
-import { examplesOf } from "./examples.js";
+import { examplesOf, modality } from "./examples.js";
 import { Painting } from "./painting.js";
 import { fromCamera, prepare as preparePicture } from "./picture.js";
 import { prepare as prepareSound, record } from "./sound.js";
@@ -30,8 +30,9 @@ export class Giving {
 
   update(change) {
     const { takes } = this.#app.model ?? {};
+    const isGiven = ["input", "text", "pair", "example", "lang"].some((name) => change.has(name));
     if (change.has("model") || change.has("lang") || this.#kind !== takes) this.#build();
-    if (change.has("input") || change.has("text") || change.has("pair") || change.has("lang")) this.#fill();
+    if (isGiven) this.#fill();
     if (change.has("input")) this.#painting?.follow(Boolean(this.#app.painted));
     if (change.has("token") && this.#fields.tokens) this.#fields.tokens.firstChild?.choose?.(this.#app.token);
   }
@@ -108,10 +109,9 @@ export class Giving {
       this.#fields[name] = area;
       return area;
     };
-    const isPair = app.model?.takes === "pair";
-    const isAnswer = app.model?.gives === "answers";
-    const areas = [field("text", app.t(isAnswer ? "question" : "text"))];
-    if (isPair) areas.push(field("pair", app.t(isAnswer ? "context" : "second-text")));
+    const { takes, gives } = app.model ?? {};
+    const areas = [field("text", app.t(gives === "answers" ? "question" : "text"))];
+    if (takes === "pair") areas.push(field("pair", app.t(gives === "answers" ? "context" : "target")));
     const examples = h("div", { class: "texts", role: "group", "aria-label": app.t("examples") });
     for (const { id, name } of app.model ? examplesOf(app.model) : []) {
       examples.append(button(name, () => app.pick(id), { class: "quiet", dataset: { id } }));
@@ -139,14 +139,16 @@ export class Giving {
   #write(at, chip) {
     const app = this.#app;
     const { tokens, what } = app.input;
-    const { start, end } = tokens[at];
-    if (what.text === undefined || !(end > start)) return;
-    const letters = [...what.text].length === what.text.length ? what.text : null;
-    const bytes = new TextEncoder().encode(what.text);
-    const cutAt = (from, to) => (letters ? what.text.slice(from, to) : new TextDecoder().decode(bytes.slice(from, to)));
-    rewrite(chip, cutAt(start, end), app.t("rewrite"), (word) => {
-      const text = cutAt(0, start) + word + cutAt(end, undefined);
-      app.set({ text, pair: what.pair ?? null, was: app.state.was ?? app.base.what.text, example: null });
+    const { start, end, sequence } = tokens[at];
+    const name = sequence === 1 ? "pair" : "text";
+    if (what[name] === undefined || !(end > start)) return;
+    // Places are counted in bytes.
+    const bytes = new TextEncoder().encode(what[name]);
+    const cut = (from, to) => new TextDecoder().decode(bytes.slice(from, to));
+    rewrite(chip, cut(start, end), app.t("rewrite"), (word) => {
+      const was = name === "pair" ? "was-pair" : "was";
+      const text = cut(0, start) + word + cut(end);
+      app.set({ text: what.text, pair: what.pair ?? null, [name]: text, [was]: app.state[was] ?? what[name], example: null });
     });
   }
 
@@ -164,7 +166,7 @@ export class Giving {
         recording.textContent = app.t("record");
         recording.classList.remove("busy");
         level.style.setProperty("--share", "0");
-        app.hold("audio", blob, app.t("recording"));
+        app.hold(blob);
       } else {
         stop = await record((share) => level.style.setProperty("--share", share.toFixed(2)));
         recording.textContent = app.t("stop");
@@ -183,7 +185,7 @@ export class Giving {
     const app = this.#app;
     const { input, base } = app;
     const { text, pair, tokens, examples, picture, player } = this.#fields;
-    for (const [field, value] of [[text, app.state.text ?? input?.what.text], [pair, app.state.pair ?? input?.what.pair]]) {
+    for (const [field, value] of [[text, app.state.text ?? input?.what.text], [pair, app.state.pair ?? input?.what.pair ?? input?.what.target ?? ""]]) {
       if (field && document.activeElement !== field && value !== undefined && value !== null) field.value = value;
       if (field) this.#grow(field);
     }
@@ -191,9 +193,9 @@ export class Giving {
       const list = input?.tokens ?? [];
       tokens.replaceChildren(...(list.length ? [chips(list, {
         label: app.t("tokens"), chosen: app.token, onchoose: (token) => app.set({ token }, { replace: true }), onwrite: (at, chip) => this.#write(at, chip),
-      }), h("p", { class: "hint" }, app.t("tokens-hint", { n: list.length }))] : []));
+      }), h("p", { class: "hint" }, app.t(list.some(({ start, end }) => end > start) ? "tokens-hint" : "tokens-hint-read", { n: list.length }))] : []));
     }
-    for (const one of examples?.children ?? []) one.setAttribute("aria-pressed", String(one.dataset.id === (app.state.example ?? (app.held ? "" : examplesOf(app.model)[0]?.id))));
+    for (const one of examples?.children ?? []) one.setAttribute("aria-pressed", String(one.dataset.id === (app.state.example ?? (app.state.text === null ? examplesOf(app.model)[0]?.id : ""))));
     if (!input) return;
     if (picture && player) app.seen().then((address) => { picture.src = address; }, () => {});
     if (picture && !player) this.#showPicture(base);
@@ -252,21 +254,21 @@ export class Giving {
     const app = this.#app;
     return this.#try(async () => {
       const kind = file.type.startsWith("audio/") || (file.type.startsWith("video/") && app.model?.takes === "audio") ? "audio" : file.type.startsWith("text/") ? "text" : "image";
-      const takes = { image_text: "image" }[app.model?.takes] ?? app.model?.takes;
+      const takes = app.model && modality(app.model);
       if (kind === "text" && this.#fields.text) {
         this.#fields.text.value = await file.slice(0, MOST_LETTERS).text();
         this.#send();
         return;
       }
       if (kind !== takes) {
-        this.#tell(app.t(`not-${takes === "audio" || takes === "image" ? takes : "text"}`, { name: file.name ?? "" }));
+        this.#tell(app.t(`not-${["audio", "image"].includes(takes) ? takes : "text"}`, { name: file.name ?? "" }));
         return;
       }
       this.#tell(app.t("reading"));
-      if (kind === "audio") app.hold("audio", await prepareSound(file), file.name);
+      if (kind === "audio") app.hold(await prepareSound(file));
       else {
         const { blob, from, to } = await preparePicture(file);
-        app.hold(app.model.takes, blob, file.name);
+        app.hold(blob);
         this.#tell(to && to[0] !== from[0] ? app.t("scaled", { from: from.join("×"), to: to.join("×") }) : "");
         return;
       }

@@ -1,9 +1,9 @@
 // Attention by its numbers, for one head and one query: Q, K, scores, softmax, weighted sum, each computed here again and compared
 // with the model's own.
 
+import { CellMap } from "./cells.js";
 import { chips, readable } from "./tokens.js";
 import { choice, h, map as mapCanvas } from "./dom.js";
-import { cellAt } from "./views/choose.js";
 import { heat } from "./views/heat.js";
 import { minus, percent, quoted, scaleOf, short } from "./views/numbers.js";
 
@@ -33,18 +33,17 @@ export class Lecture {
   // ---- Elements, once.
 
   #build() {
-    const strip = (name, rows = 1) => mapCanvas(name, { class: rows === 1 ? "pixels strip" : "pixels tall-strip" });
     const { app } = this;
+    const strip = (name) => mapCanvas(name, { class: "pixels strip" });
+    this.rows = ["K", "V"].map((name) => new CellMap(mapCanvas(app.t("rows-of", { name }), { class: "pixels tall-strip" }), (key) => this.#choose(key)));
+    const [keys, values] = this.rows.map(({ element }) => element);
     this.parts = {
-      q: strip("Q"), keys: strip("K", 2), k: strip("k"), product: strip("q·k"), scores: h("div", { class: "weights-table" }), values: strip("V", 2), result: strip("head"), own: strip("head"),
+      q: strip("Q"), k: strip("k"), product: strip("q·k"), scores: h("div", { class: "weights-table" }), result: strip("head"), own: strip("head"),
       ask: h("p", {}), dot: h("p", { class: "formula" }), soft: h("p", { class: "formula" }), sum: h("p", { class: "formula" }), check: h("p", { class: "check" }), out: h("p", {}),
     };
-    const { q, keys, k, product, scores, values, result, own, ask, dot, soft, sum, check, out } = this.parts;
+    const { q, k, product, scores, result, own, ask, dot, soft, sum, check, out } = this.parts;
     const step = (title, ...inside) => h("li", {}, h("h4", {}, title), ...inside);
     const row = (name, canvas) => h("div", { class: "strip-row" }, h("span", { class: "mono" }, name), canvas);
-    for (const canvas of [keys, values]) {
-      canvas.addEventListener("pointermove", (event) => this.#choose(cellAt(event, canvas, this.tokens ?? 1, 1)[0]));
-    }
     this.steps.replaceChildren(
       step(app.t("step-query"), ask, row("q", q)),
       step(app.t("step-scores"), h("p", {}, app.t("step-scores-says")), row("K", keys), row("k", k), row("q × k", product), dot),
@@ -93,9 +92,12 @@ export class Lecture {
     const name = quoted(this.nameOf(query));
     parts.ask.textContent = app.t("step-query-says", { token: name, n: width });
     strip(parts.q, q, 1, width);
-    strip(parts.keys, k, tokens, width);
-    strip(parts.values, v, tokens, width);
-    for (const canvas of [parts.keys, parts.values]) canvas.style.setProperty("--rows", Math.min(tokens, 64));
+    [k, v].forEach((values, at) => {
+      const { canvas } = this.rows[at];
+      strip(canvas, values, tokens, values.length / tokens);
+      canvas.style.setProperty("--rows", Math.min(tokens, 64));
+      this.rows[at].size(tokens, 1);
+    });
     const result = this.#sum();
     const reach = Math.max(...scaleOf(own).map(Math.abs));
     strip(parts.result, result, 1, result.length, reach);
@@ -140,6 +142,7 @@ export class Lecture {
     const { k, q, scores, weights } = this.data ?? {};
     if (!k) return;
     this.key = key;
+    for (const rows of this.rows) rows.keep(key, 0);
     const own = k.subarray(key * width, (key + 1) * width);
     const product = Float32Array.from(own, (value, at) => value * q[at]);
     const dot = product.reduce((sum, value) => sum + value, 0);

@@ -48,27 +48,23 @@ class Lens {
   async draw(change) {
     const { app } = this;
     const [one, all] = await Promise.all([
-      app.look({ lens: { token: app.token, top: TOP } }, { slot: "lens" }),
+      app.look({ lens: { token: app.token, top: TOP, follow: MOST_SERIES } }, { slot: "lens" }),
       this.isText && !(change?.size === 1 && change.has("token")) ? app.look({ lens: { token: "all", top: 1 } }, { slot: "lens-all" }) : null,
     ]);
     if (page !== this || !one?.lens) return;
     this.places = one.lens.map((place) => ({ ...place, top: place.top ?? place.tokens?.[0]?.top ?? [] }));
     this.layer.input.max = this.places.length - 1;
     this.at = Math.min(this.at ?? this.places.length - 1, this.places.length - 1);
-    this.#drawChart();
+    this.#drawChart(one.followed ?? []);
     this.#show(this.at);
     if (all?.lens) this.#drawGrid(all.lens);
     else if (this.isText) this.#mark();
   }
 
-  // The most probable of the last layer and of those before, as lines over the layers.
-  #drawChart() {
+  // Answers that are likely at the end or on the way, as lines over the layers.
+  #drawChart(followed) {
     const { app, places } = this;
-    const best = new Map();
-    for (const { top } of places) for (const { index, label, score } of top) if (!best.has(index) || best.get(index).score < score) best.set(index, { index, label, score });
-    for (const { index, label } of places.at(-1).top) best.set(index, { index, label, score: 2 });
-    const chosen = [...best.values()].sort((a, b) => b.score - a.score).slice(0, MOST_SERIES);
-    const series = chosen.map(({ index, label }, at) => ({ name: readable(label ?? String(index)), colour: CATEGORIES[at % CATEGORIES.length], values: places.map(({ top }) => top.find((one) => one.index === index)?.score ?? 0) }));
+    const series = followed.map(({ index, label, scores }, at) => ({ name: readable(label ?? String(index)), colour: CATEGORIES[at % CATEGORIES.length], values: scores }));
     const step = Math.max(1, Math.ceil(places.length / 10));
     const xTicks = places.flatMap(({ layer }, at) => (at % step === 0 || at === places.length - 1 ? [[at, layer === null ? "·" : String(layer)]] : []));
     this.chart.replaceChildren(

@@ -32,25 +32,14 @@ function say(text) {
   if (live.textContent !== text) live.textContent = text;
 }
 
-// The views that make sense for the chosen model.
-function possible() {
-  const can = (name) => !app.model?.can || app.model.can.includes(name);
-  return VIEWS.filter(({ id }) => {
-    if (id === "attention") return can("attention");
-    if (id === "lens") return can("lens");
-    if (id === "parts") return can("attribution") || can("effects") || can("edits");
-    return true;
-  });
-}
-
-const viewId = () => (possible().some(({ id }) => id === app.state.view) ? app.state.view : "flow");
+const viewId = () => (VIEWS.some(({ id }) => id === app.state.view) ? app.state.view : "flow");
 
 // ---- The frame.
 
 function drawFrame() {
   document.documentElement.lang = app.lang === "zh" ? "zh-Hans" : "en";
   byId("views").setAttribute("aria-label", app.t("views"));
-  const links = possible().map(({ id }) => h("a", { href: app.link({ view: id, step: null }), "aria-current": id === viewId() ? "page" : null, onclick: (event) => {
+  const links = VIEWS.map(({ id }) => h("a", { href: app.link({ view: id, step: null }), "aria-current": id === viewId() ? "page" : null, onclick: (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
     app.set({ view: id, step: null });
@@ -138,6 +127,11 @@ async function openView() {
     place.append(h("p", { class: "waiting" }, app.trouble || app.model?.takes === "audio" ? app.t("waiting-input") : app.t("loading")));
     return;
   }
+  if (id === "lens" && !app.model.can.includes("lens")) {
+    open.id = id;
+    place.append(h("p", { class: "note" }, app.t("no-lens")));
+    return;
+  }
   try {
     const module = await import(file);
     if (turn !== open.turn) return;
@@ -177,7 +171,7 @@ addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "Escape" && isTyping) event.target.blur();
   if (isTyping) return;
-  const view = possible()[Number(event.key) - 1];
+  const view = VIEWS[Number(event.key) - 1];
   if (view) app.set({ view: view.id, step: null });
   if (event.key === "/") {
     const field = document.querySelector("#give textarea");

@@ -1,7 +1,7 @@
 // The input beside the first: what is compared with it, or what values are taken from.
 
 import { button, choice, h } from "./dom.js";
-import { examplesOf } from "./examples.js";
+import { examplesOf, isFile } from "./examples.js";
 import { prepare as preparePicture } from "./picture.js";
 import { prepare as prepareSound } from "./sound.js";
 
@@ -27,7 +27,7 @@ export class OtherInput {
 
   draw() {
     const { app, model } = this;
-    const isText = !["image", "image_text", "audio"].includes(model.takes);
+    const isText = !isFile(model);
     const parts = [];
     if (this.withModel && app.models.length > 1) {
       parts.push(choice(app.t("other-model"), app.models.filter(({ takes }) => takes === app.model.takes).map(({ name }) => [name, name]), model.name, (name) => {
@@ -54,7 +54,6 @@ export class OtherInput {
         const canvas = h("canvas", { "aria-hidden": "true" });
         draw(canvas);
         examples.append(h("button", { type: "button", title: name, "aria-label": `${app.t("other-input")}: ${name}`, "aria-pressed": String(app.state.other.example === id), onclick: (event) => {
-          app.otherHeld = null;
           for (const one of examples.children) one.setAttribute("aria-pressed", String(one === event.currentTarget));
           this.#set({ example: id, text: undefined });
         } }, canvas));
@@ -69,7 +68,7 @@ export class OtherInput {
     const { app, model } = this;
     try {
       const blob = model.takes === "audio" ? await prepareSound(file) : (await preparePicture(file)).blob;
-      app.holdOther(model.takes, blob, file.name);
+      app.holdOther(blob);
     } catch (error) {
       app.say(error.message);
     }

@@ -1,7 +1,7 @@
 // Which parts speak for the answer, and reaching in: every head, MLP and layer can be switched off, scaled, or taken from another run.
 
 import { pathOf } from "./app.js";
-import { h, legend, segmented } from "./dom.js";
+import { choice, h, legend, segmented } from "./dom.js";
 import { OtherInput } from "./other.js";
 import { readable } from "./tokens.js";
 import { DIVERGING, textOn } from "./views/colours.js";
@@ -25,14 +25,22 @@ export function unmount() { page = null; }
 
 export function update(change) {
   if (!page) return;
+  if (change.has("group")) page.build();
   page.mark();
   if (["input", "token", "other-input"].some((name) => change.has(name)) || (change.has("edits") && page.measure !== "none")) page.draw();
+}
+
+// Why there are no numbers of parts.
+function whyNoNumbers({ gives, groups }) {
+  if (groups.length > 1) return "no-numbers-stacks";
+  return gives === "vector" ? "no-numbers-vector" : "no-numbers-span";
 }
 
 class Parts {
   constructor(place, app) {
     Object.assign(this, { place, app, turn: 0, act: "zero" });
-    const can = (name) => !app.model.can || app.model.can.includes(name);
+    const can = (name) => app.model.can.includes(name);
+    const groups = app.model.groups ?? [];
     const measures = [["attribution", app.t("adds")], ["effects", app.t("without-it")], ["scores", app.t("induction")]].filter(([name]) => can(name));
     this.measure = measures[0]?.[0] ?? "none";
     this.grid = h("div", { class: "parts-grid", role: "grid", "aria-label": app.t("parts-grid") });
@@ -43,8 +51,9 @@ class Parts {
     this.other = new OtherInput(app);
     this.other.element.hidden = true;
     place.append(
-      h("div", { class: "head" }, h("h2", {}, app.t("parts-title")), h("p", { class: "lede" }, app.t("parts-lede"))),
+      h("div", { class: "head" }, h("h2", {}, app.t("parts-title")), h("p", { class: "lede" }, app.t(measures.length ? "parts-lede" : "parts-lede-bare"))),
       h("div", { class: "controls" },
+        groups.length > 1 ? choice(app.t("which"), groups.map(({ name }) => [name, app.t(`group-${name}`)]), app.group.name, (group) => app.set({ group, layer: null, head: null })) : "",
         measures.length > 1 ? segmented(app.t("measure"), measures, this.measure, (measure) => {
           this.measure = measure;
           this.draw();
@@ -54,71 +63,88 @@ class Parts {
           this.other.element.hidden = act !== "from";
         })),
       this.other.element,
+      measures.length ? "" : h("p", { class: "note" }, app.t(whyNoNumbers(app.model))),
       h("div", { class: "parts-desk" }, h("div", {}, this.scale, h("div", { class: "scroll" }, this.grid), this.says, this.note), this.list));
-    this.#build();
+    this.build();
   }
 
   // ---- The grid: one row per layer, one cell per head, one for the MLP.
 
-  #build() {
+  build() {
     const { app } = this;
     const group = app.group;
     if (!group) return;
     this.cells = [];
     this.totals = [];
+    // What arrow keys go over: of each layer its name, its heads, its MLP.
+    this.rows = [];
     const hasMlp = group.name !== "cross";
     this.grid.style.setProperty("--heads", group.heads);
     this.grid.style.setProperty("--layers", group.layers);
     const row = (inside, name) => h("div", { role: "row", "aria-label": name }, inside);
-    const heading = row([h("span", { role: "columnheader", class: "corner" }, app.t("layer")), ...Array.from({ length: group.heads }, (_, head) => h("span", { role: "columnheader" }, String(head))), h("span", { role: "columnheader" }, hasMlp ? "MLP" : ""), h("span", { role: "columnheader" }, "Σ")], app.t("head"));
+    const heading = row([h("span", { role: "columnheader", class: "corner" }, app.t("layer")), ...Array.from({ length: group.heads }, (_, head) => h("span", { role: "columnheader" }, String(head))), h("span", { role: "columnheader" }, hasMlp ? "MLP" : ""), h("span", { role: "columnheader" }, app.model.can.includes("attribution") ? "Σ" : "")], app.t("head"));
     const rows = Array.from({ length: group.layers }, (_, layer) => {
       const block = pathOf(group.block, layer);
       const attention = pathOf(group.attention, layer);
-      const whole = h("button", { type: "button", role: "rowheader", class: "row-name", tabindex: -1, title: app.t("layer-off"), onclick: () => this.#toggleLayer([attention, `${block}.mlp`]) }, String(layer));
+      const whole = h("button", { type: "button", role: "rowheader", class: "row-name", tabindex: -1, title: app.t("layer-off"), "aria-label": `${app.t("layer-n", { layer })}: ${app.t("layer-off")}`, onclick: () => this.#toggleLayer([attention, ...(hasMlp ? [`${block}.mlp`] : [])]), onkeydown: (event) => this.#key(event) }, String(layer));
       const cells = [...Array.from({ length: group.heads }, (_, head) => this.#cell(`${attention}.heads.${head}`, layer, head)), hasMlp ? this.#cell(`${block}.mlp`, layer, group.heads) : ""];
+      this.rows.push([whole, ...cells.filter(Boolean)]);
       this.totals[layer] = h("span", { role: "gridcell", class: "total number" });
       return row([whole, ...cells, this.totals[layer]], app.t("layer-n", { layer }));
     });
     this.grid.replaceChildren(heading, ...rows);
     this.cells.forEach((cell, at) => { cell.button.tabIndex = at === 0 ? 0 : -1; });
-    this.width = group.heads + (hasMlp ? 1 : 0);
     this.mark();
   }
 
   #cell(path, layer, column) {
     const text = h("span", { class: "number" });
     const cell = { path, layer, column, text, value: null, button: null };
-    cell.button = h("button", { type: "button", role: "gridcell", "aria-pressed": "false", dataset: { path }, onclick: () => this.#toggle(cell), onpointerenter: () => this.#say(cell), onfocus: () => this.#say(cell), onkeydown: (event) => this.#key(event, cell) }, text);
+    cell.button = h("button", { type: "button", role: "gridcell", "aria-pressed": "false", dataset: { path }, onclick: () => this.#toggle(cell), onpointerenter: () => this.#say(cell), onfocus: () => this.#say(cell), onkeydown: (event) => this.#key(event) }, text);
     this.cells.push(cell);
     return cell.button;
   }
 
-  #key(event, cell) {
+  #key(event) {
     const step = ARROWS[event.key];
     if (!step) return;
     event.preventDefault();
-    const next = this.cells[this.cells.indexOf(cell) + step[0] * this.width + step[1]];
+    const own = event.currentTarget;
+    const row = this.rows.findIndex((row) => row.includes(own));
+    const next = this.rows[row + step[0]]?.[this.rows[row].indexOf(own) + step[1]];
     if (!next) return;
-    cell.button.tabIndex = -1;
-    next.button.tabIndex = 0;
-    next.button.focus();
+    own.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
   }
 
   #editOf() {
     return { zero: { do: "zero" }, half: { do: "scale", factor: 0.5 }, from: { do: "from" } }[this.act];
   }
 
-  #toggle({ path }) {
-    if (this.act === "from" && !this.app.other) {
-      this.note.textContent = this.app.t("other-first");
-      return;
-    }
-    this.app.edit(path, this.app.edited(path) ? null : this.#editOf());
+  // A head is changed by its own edit, or by that of its whole attention: a click takes either back.
+  #editedPath({ path }) {
+    const { app } = this;
+    return [path, path.split(".heads.")[0]].find((one) => app.edited(one)) ?? null;
+  }
+
+  #toggle(cell) {
+    const { app } = this;
+    const edited = this.#editedPath(cell);
+    if (edited) app.edit(edited, null);
+    else if (this.#canEdit()) app.edit(cell.path, this.#editOf());
+  }
+
+  #canEdit() {
+    const isLost = this.act === "from" && !this.app.other;
+    if (isLost) this.note.textContent = this.app.t("other-first");
+    return !isLost;
   }
 
   #toggleLayer(paths) {
     const { app } = this;
     const isOff = paths.every((path) => app.edited(path));
+    if (!isOff && !this.#canEdit()) return;
     const rest = app.state.edits.filter(({ path }) => !paths.includes(path));
     app.set({ edits: isOff ? rest : [...rest, ...paths.map((path) => ({ path, ...this.#editOf() }))] });
   }
@@ -126,8 +152,7 @@ class Parts {
   mark() {
     const { app } = this;
     for (const cell of this.cells ?? []) {
-      const attention = cell.path.split(".heads.")[0];
-      const edit = app.edited(cell.path) ?? (attention !== cell.path ? app.edited(attention) : null);
+      const edit = app.edited(this.#editedPath(cell));
       cell.button.setAttribute("aria-pressed", String(Boolean(edit)));
       cell.button.dataset.do = edit?.do ?? "";
       cell.button.setAttribute("aria-label", `${cell.path}${cell.value === null ? "" : ` ${short(cell.value)}`}${edit ? `, ${app.t(`do-${edit.do}`)}` : ""}`);
@@ -201,7 +226,7 @@ class Parts {
 
   #say(cell) {
     const { app } = this;
-    const edit = app.edited(cell.path);
+    const edit = this.#editedPath(cell);
     this.says.textContent = `${cell.path}${cell.value === null ? "" : `: ${cell.value >= 0 ? "+" : "−"}${Math.abs(cell.value).toFixed(4)}`} · ${app.t(edit ? "click-back" : `click-${this.act}`)}`;
   }
 }

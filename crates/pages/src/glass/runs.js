@@ -14,6 +14,9 @@ export const needs = "none";
 const BETWEEN_DRAWINGS = 700;
 const MOST_BETWEEN_DRAWINGS = 4000;
 
+// Sections of an evaluation; pictures stand behind them.
+const OF_EVALUATION = ["curves", "validation", "confusion", "classes", "calibration"];
+
 const words = {
   runs: { en: "Training runs", zh: "训练记录" },
   name: { en: "Run", zh: "名称" },
@@ -133,7 +136,7 @@ class Runs {
       return;
     }
     this.leave();
-    [this.name, this.other, this.run, this.isGone] = [name, other, null, false];
+    Object.assign(this, { name, other, run: null, last: null, isGone: false, pictures: [] });
     clear(this.head);
     clear(this.report);
     if (!name) return;
@@ -200,11 +203,22 @@ class Runs {
       if (turn !== this.turn) return;
       this.run = run;
       this.drawHead();
-      this.drawSections((both ?? run).sections, isWhole || !this.report.firstChild);
+      this.sections = (both ?? run).sections;
+      const isFirst = !this.report.firstChild;
+      this.drawSections(isWhole || isFirst);
+      if (isWhole && !both) this.fetchPictures(this.name);
     } catch (error) {
       if (turn !== this.turn || this.isGone) return;
       this.report.replaceChildren(h("p", { class: "note warn" }, error.status === 404 ? this.t("missing", { name: this.name }) : error.message));
     }
+  }
+
+  // What needs the run's data and its model takes longer: it comes behind the rest.
+  async fetchPictures(name) {
+    const { sections } = await this.app.get(`/glass/runs/${encodeURIComponent(name)}/pictures`).catch(() => ({ sections: [] }));
+    if (name !== this.name || this.other || !this.sections) return;
+    this.pictures = sections;
+    this.drawSections(true);
   }
 
   drawHead() {
@@ -226,7 +240,9 @@ class Runs {
 
   // ---- The sections that the server wrote.
 
-  drawSections(sections, isWhole) {
+  drawSections(isWhole) {
+    const behind = this.sections.findLastIndex(({ id }) => OF_EVALUATION.includes(id)) + 1;
+    const sections = this.sections.toSpliced(behind, 0, ...this.pictures);
     const wanted = isWhole ? sections : sections.filter(({ id }) => id === "curves");
     if (isWhole) {
       const ids = new Set(sections.map(({ id }) => id));

@@ -1,10 +1,10 @@
 // A stage that was opened: what goes in, what comes out, with numbers. Attention has its lecture.
 
 import { pathOf } from "./app.js";
+import { CellMap } from "./cells.js";
 import { button, h, legend, map as mapCanvas } from "./dom.js";
 import { Lecture } from "./lecture.js";
 import { readable } from "./tokens.js";
-import { cellAt } from "./views/choose.js";
 import { heat } from "./views/heat.js";
 import { minus, scaleOf, short } from "./views/numbers.js";
 
@@ -54,29 +54,18 @@ class Values {
 
   #side(stage, when) {
     const { path } = stage;
-    const canvas = mapCanvas(`${when}: ${path}`, { tabindex: 0 });
+    const canvas = mapCanvas(this.app.t("cells-of", { name: `${when}: ${path}` }));
     const bar = h("div", {});
     const title = h("figcaption", {}, h("span", { class: "kicker" }, when), h("span", { class: "mono" }, path));
     const histogram = mapCanvas(this.app.t("histogram", { path }), { class: "histogram" });
-    const side = { path, value: valueOf(stage), canvas, bar, histogram, element: h("figure", {}, title, h("div", { class: "matrix" }, canvas), bar, histogram) };
-    canvas.addEventListener("pointermove", (event) => {
-      if (!side.array) return;
-      const [rows, columns] = side.array.shape.slice(-2);
-      const [row, column] = cellAt(event, canvas, rows, columns);
+    const cells = new CellMap(canvas, (row, column, isKept) => {
+      const [rows, columns] = side.array.shape;
       this.says.textContent = this.app.t("value-at", { path, row: this.#rowName(row, rows), column, value: minus(side.array.data[row * columns + column].toPrecision(6)) });
-    });
-    canvas.addEventListener("click", (event) => {
-      const [rows, columns] = side.array.shape.slice(-2);
-      this.row = cellAt(event, canvas, rows, columns)[0];
+      if (!isKept || row === this.row) return;
+      this.row = row;
       this.#list();
     });
-    canvas.addEventListener("keydown", (event) => {
-      const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
-      if (!step || !side.array) return;
-      event.preventDefault();
-      this.row = Math.min(side.array.shape.at(-2) - 1, Math.max(0, (this.row ?? 0) + step));
-      this.#list();
-    });
+    const side = { path, value: valueOf(stage), canvas, cells, bar, histogram, element: h("figure", {}, title, h("div", { class: "matrix" }, cells.element), bar, histogram) };
     return side;
   }
 
@@ -105,6 +94,7 @@ class Values {
     const shape = array.shape.length > 1 ? array.shape : [1, array.shape[0]];
     const [rows, columns] = [shape.slice(0, -1).reduce((a, b) => a * b, 1), shape.at(-1)];
     side.array = { ...array, shape: [rows, columns] };
+    side.cells.size(rows, columns);
     const [low, high] = scaleOf(array.data);
     const isSigned = low < 0;
     heat(side.canvas, { values: array.data, rows, columns, low, high, diverging: isSigned });

@@ -8,12 +8,12 @@ mod gradients;
 pub mod headline;
 pub mod language;
 pub mod mistakes;
+pub mod pictures;
 pub mod settings;
 pub mod translations;
 pub mod validation;
 mod watch;
 
-use vitreous_data::image::Image;
 use vitreous_train::tasks::classify::{ClassifyReport, LabelMetrics};
 use vitreous_train::tasks::language::LanguageReport;
 use vitreous_train::tasks::translate::TranslationReport;
@@ -21,20 +21,12 @@ use vitreous_train::{Evaluation, Fault, Metric, RunRecord};
 
 use crate::chart::{CURVES_SCRIPT, CURVES_STYLE};
 use crate::{Document, Section, escape};
-use attention::AttentionExamples;
 use headline::Headline;
+pub use pictures::RunPictures;
 
 /// The page's name in a run directory.
 pub const FILE: &str = "report.html";
 const STYLE: &str = include_str!("style.css");
-
-/// The pictures of a run's page, which are not in the run directory. Where something is missing, the reason.
-pub struct RunPictures {
-    /// The images of the most confident mistakes, in the order of [`ClassifyReport::mistakes`].
-    pub mistakes: Result<Vec<Result<Image, String>>, String>,
-    /// Attention in some images; `None` for a model that sees no images.
-    pub attention: Option<Result<AttentionExamples, String>>,
-}
 
 /// The page of one run.
 pub fn page(run: &RunRecord, pictures: &RunPictures) -> String {
@@ -60,6 +52,12 @@ pub fn sections(run: &RunRecord, pictures: Option<&RunPictures>) -> Vec<Section>
     all.push(Section::new("recipe", "Recipe", settings::recipe(run)));
     all.push(Section::new("machine", "Machine and time", settings::machine(run)));
     all
+}
+
+/// The sections of a run's page that need pictures.
+pub fn sections_of_pictures(run: &RunRecord, pictures: &RunPictures) -> Vec<Section> {
+    let without: Vec<String> = sections(run, None).into_iter().map(|section| section.id).collect();
+    sections(run, Some(pictures)).into_iter().filter(|section| !without.contains(&section.id)).collect()
 }
 
 /// The style of a run's page for a part of another page: of the elements inside of what the selector names.

@@ -34,8 +34,7 @@ use decode::{Choosing, WindowPrompt, WindowText, Writing};
 pub use explain::{HeardWindow, HeardWord, POSITIONS_PER_SECOND};
 pub use formats::{TranscriptFormat, transcript_json};
 pub use model::{SpeechModel, is_speech_model};
-use rules::TextRules;
-pub use rules::compression_ratio;
+pub use rules::{TextRules, compression_ratio};
 use segments::Window;
 pub use segments::{Segment, Word};
 use stream::{Recording, RecordingStream};
@@ -99,6 +98,17 @@ pub struct SpeechSettings {
     pub batch: usize,
     /// The seed of what is drawn.
     pub seed: u64,
+}
+
+impl SpeechSettings {
+    /// What may be written.
+    pub fn rules(&self, vocabulary: &SpeechVocabulary) -> Result<TextRules, Error> {
+        let largest_first = self
+            .max_initial_timestamp
+            .filter(|&seconds| seconds > 0.0)
+            .map(|seconds| (f64::from(seconds) * 50.0).round_ties_even() as u32);
+        TextRules::new(vocabulary, self.timestamps, largest_first)
+    }
 }
 
 impl Default for SpeechSettings {
@@ -512,11 +522,7 @@ impl Plan {
         if settings.beam > 64 || settings.best_of > 64 {
             return Err(Error::input("at most 64 texts of a window are written at once"));
         }
-        let largest_first = settings
-            .max_initial_timestamp
-            .filter(|&seconds| seconds > 0.0)
-            .map(|seconds| (f64::from(seconds) * 50.0).round_ties_even() as u32);
-        let rules = TextRules::new(vocabulary, settings.timestamps, largest_first)?;
+        let rules = settings.rules(vocabulary)?;
         let prompt = match &settings.prompt {
             Some(prompt) if !prompt.trim().is_empty() => vocabulary.encode(&format!(" {}", prompt.trim()))?,
             _ => Vec::new(),

@@ -4,9 +4,12 @@ use vitreous_data::audio::SpeechVocabulary;
 
 /// The rules of a text.
 #[derive(Clone, Debug)]
-pub(super) struct TextRules {
+pub struct TextRules {
+    /// The token that ends a text.
     pub end: u32,
+    /// The first timestamp.
     pub first_timestamp: u32,
+    /// The token that says that no timestamps follow.
     pub no_timestamps: u32,
     /// Tokens that are never written.
     pub suppressed: Vec<u32>,
@@ -72,8 +75,8 @@ impl TextRules {
     }
 }
 
-/// The rules of a vocabulary.
 impl TextRules {
+    /// The rules of a vocabulary.
     pub fn new(
         vocabulary: &SpeechVocabulary,
         timestamps: bool,

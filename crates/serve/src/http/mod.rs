@@ -125,6 +125,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/glass/runs", get(runs::list))
         .route("/glass/runs/{name}", get(runs::one))
         .route("/glass/runs/{name}/events", get(runs::events))
+        .route("/glass/runs/{name}/pictures", get(runs::pictures))
         .route("/glass/runs/{name}/beside/{other}", get(runs::beside))
         .route("/v2", get(v2::server))
         .route("/v2/health/live", get(v2::live))

@@ -36,6 +36,7 @@ use super::{admin, glass, openai, page, plain, runs, v2};
         plain::explain::explain,
         runs::list,
         runs::one,
+        runs::pictures,
         runs::beside,
         runs::events,
         runs::all_events,

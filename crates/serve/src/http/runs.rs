@@ -72,6 +72,15 @@ pub async fn one(State(app): State<Arc<App>>, Path(name): Path<String>) -> Resul
     Ok(json_answer(&answer))
 }
 
+/// What a run gets wrong and where it looks, in pictures
+#[utoipa::path(get, path = "/glass/runs/{name}/pictures", tag = "Page", params(("name" = String, Path, description = "The run")),
+    responses((status = 200, description = "The sections of its report that need its data and its model"), (status = 404, description = "There is no such run")))]
+pub async fn pictures(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Response, Refusal> {
+    let folder = folder(&app)?.folder().clone();
+    let sections = blocking(move || folder.pictures(&name)).await?;
+    Ok(json_answer(&json!({ "sections": sections })))
+}
+
 /// Two runs side by side
 #[utoipa::path(get, path = "/glass/runs/{name}/beside/{other}", tag = "Page",
     params(("name" = String, Path, description = "A run"), ("other" = String, Path, description = "Another")),

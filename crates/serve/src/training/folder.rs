@@ -5,8 +5,10 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
+use serde_json::Value as Json;
 use vitreous_train::{RunDirectory, RunRecord};
 
+use super::pictures::RunPictureStore;
 use super::summary::RunSummary;
 use crate::options::NamedModel;
 
@@ -22,6 +24,7 @@ pub struct RunFolder {
     path: PathBuf,
     /// Summaries are read again when a run's files changed.
     known: Mutex<HashMap<String, (Stamp, RunSummary)>>,
+    pictures: RunPictureStore,
 }
 
 /// Why there is no such run.
@@ -70,7 +73,7 @@ impl Stamp {
 impl RunFolder {
     /// A folder, which need not exist yet.
     pub fn new(path: &Path) -> RunFolder {
-        RunFolder { path: path.to_path_buf(), known: Mutex::default() }
+        RunFolder { path: path.to_path_buf(), known: Mutex::default(), pictures: RunPictureStore::default() }
     }
 
     /// The directory of a run. A name is that of one directory: no path leads out of the folder.
@@ -88,6 +91,11 @@ impl RunFolder {
     /// Reads a run.
     pub fn read(&self, name: &str) -> Result<RunRecord, RunError> {
         RunRecord::read(&self.run(name)?).map_err(|error| RunError::Unreadable(error.to_string()))
+    }
+
+    /// The sections of a run's page that need its data and its model.
+    pub fn pictures(&self, name: &str) -> Result<Vec<Json>, RunError> {
+        Ok(self.pictures.sections(name, &self.read(name)?))
     }
 
     /// All runs with what changes when they go on, the latest first. Names that are no text are left out.

@@ -1,6 +1,7 @@
 //! Training runs of a folder: what they are, and what they write while they train. It knows no HTTP.
 
 mod folder;
+mod pictures;
 mod summary;
 mod watcher;
 

@@ -355,6 +355,19 @@ fn a_language_model_says_what_follows_at_every_layer() {
             assert_eq!(ours["top"][0]["index"], said.top[0].0);
         }
     }
+    // Those that are followed have their probability after each layer, also where it is none of the largest.
+    let followed =
+        look("llama", &json!({"input": input, "want": {"lens": {"token": 5, "top": 1, "follow": 3}}})).header;
+    let followed = followed["followed"].as_array().expect("outputs");
+    assert_eq!((followed.len(), followed[0]["index"].as_u64()), (3, Some(seen.scores()[0].0)));
+    for one in followed {
+        let index = one["index"].as_u64().expect("an index") as u32;
+        let theirs = inside.lens(1, &vec![Some(index); ids.len()]).expect("a lens");
+        let theirs: Vec<f64> = theirs.iter().map(|layer| f64::from(layer.said[5].asked.expect("asked").0)).collect();
+        assert_close(&numbers(&one["scores"]), &theirs, 1e-5);
+    }
+    let wrong = json!({"input": input, "want": {"lens": {"token": "all", "follow": 3}}});
+    assert!(post_json(watched(), "/glass/llama/look", &wrong).refused(400).contains("for one token"));
     let target = seen.scores()[0].0 as usize;
     let effects = inside.head_effects(5, target).expect("effects");
     assert_close(&numbers(&seen.header["effects"]["mlps"]), &effects.mlps, 1e-4);

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use vitreous_data::text::{Pair, TokeniserKind, Tokenisers};
-use vitreous_engine::{Edit, Graph, State};
+use vitreous_engine::{Edit, Graph, Precision, State};
 use vitreous_explain::text::{TextChoice, TextStructure, explain_text};
+use vitreous_models::generate::SearchOptions;
 use vitreous_models::initial::{Initialisation, initialise};
 use vitreous_models::{Call, Model, OpenOptions, SaveOptions, preset};
-use vitreous_runtime::{Intervene, TranslatorModel};
+use vitreous_runtime::{Intervene, TextTranslator, TranslatorModel};
 
 use crate::client::*;
 use crate::glass::{Seen, device};
@@ -43,6 +44,10 @@ fn translator(directory: &Path) {
     tokenizers.save(directory).expect("saved");
 }
 
+fn path_of(folder: &tempfile::TempDir) -> std::path::PathBuf {
+    folder.path().join("model")
+}
+
 fn look(server: &Running, model: &str, body: &Value) -> Seen {
     let answer = post_json(server.address, &format!("/glass/{model}/look"), body);
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -56,9 +61,8 @@ fn share(value: &Value) -> f64 {
 #[test]
 fn a_translator_shows_both_sides_as_explain_does() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("model");
-    translator(&path);
-    let server = start(vec![named("translator", path.clone())]);
+    translator(&path_of(&folder));
+    let server = start(vec![named("translator", path_of(&folder))]);
     let listed = get(server.address, "/glass/models").ok()["models"][0].clone();
     assert_eq!((&listed["takes"], &listed["gives"]), (&json!("pair"), &json!("sequence")));
     let groups: Vec<&str> =
@@ -70,7 +74,7 @@ fn a_translator_shows_both_sides_as_explain_does() {
     let (source, read) = (&given["source_tokens"], &given["tokens"]);
     assert!(source.as_array().expect("tokens").len() > 2 && read.as_array().expect("tokens").len() > 2);
 
-    let model = TranslatorModel::open(&path).expect("a model");
+    let model = TranslatorModel::open(&path_of(&folder)).expect("a model");
     let structure = TextStructure::of(model.model.architecture.as_ref()).expect("a structure");
     let tokens = |text: &str| model.tokenizers.source.encode(text).expect("tokens");
     let special = model.special();
@@ -107,7 +111,31 @@ fn a_translator_shows_both_sides_as_explain_does() {
     assert!(
         (share(&last["top"][0]["score"]) - share(&seen.header["answer"]["tokens"][1]["top"][0]["score"])).abs() < 1e-5
     );
-    assert!(seen.header["answer"]["rewritten"]["tokens"].is_array());
+    // Without edits it is what the model writes for itself, whatever target was given.
+    let written =
+        post_json(server.address, "/v1/completions", &json!({"model": "translator", "prompt": "two four"})).ok();
+    let (own, anew) = (written["choices"][0]["text"].as_str(), &seen.header["answer"]["rewritten"]);
+    let own = own.expect("a text");
+    match anew["ended"].as_bool().expect("whether it ended") {
+        true => assert_eq!(anew["text"], own),
+        false => assert!(own.starts_with(anew["text"].as_str().expect("a text")), "{anew}: {own}"),
+    }
+    let path = "encoder.1.mlp";
+    let edits = json!([{"path": path, "do": "scale", "factor": -3.0}]);
+    let asked = json!({"input": given["input"], "edits": edits, "want": {"answer": {"write": true}}});
+    let anew = look(&server, "translator", &asked).header["answer"]["rewritten"].clone();
+    let edited =
+        TranslatorModel::open(&path_of(&folder)).expect("a model").with(path, Edit::Scale(-3.0)).expect("an edit");
+    let search = SearchOptions { beam: 1, length_penalty: 0.6 };
+    let mut writer = TextTranslator::new(&edited, search, Precision::F32, &device()).expect("a translator");
+    let theirs = &writer.translate(&["two four".to_string()]).expect("a text")[0][0].tokens;
+    let ours: Vec<u64> =
+        anew["tokens"].as_array().expect("tokens").iter().filter_map(|token| token["id"].as_u64()).collect();
+    assert!(
+        !ours.is_empty() && theirs.iter().map(|&id| u64::from(id)).take(ours.len()).eq(ours.iter().copied()),
+        "{anew}: {theirs:?}"
+    );
+    assert!(ours.len() == theirs.len() || anew["ended"] == false, "{anew}: {theirs:?}");
 
     let head = "decoder.0.cross_attention.heads.1";
     let edited = look(
@@ -115,7 +143,8 @@ fn a_translator_shows_both_sides_as_explain_does() {
         "translator",
         &json!({"input": given["input"], "edits": [{"path": head, "do": "zero"}], "want": {"answer": {}}}),
     );
-    let theirs = explained(&TranslatorModel::open(&path).expect("a model").with(head, Edit::Zero).expect("an edit"));
+    let theirs =
+        explained(&TranslatorModel::open(&path_of(&folder)).expect("a model").with(head, Edit::Zero).expect("an edit"));
     let ours: Vec<f64> = edited.header["answer"]["tokens"]
         .as_array()
         .expect("tokens")
@@ -153,6 +182,11 @@ fn a_model_of_speech_shows_what_it_hears() {
     let edits = json!([{"path": "encoder.0.mlp", "do": "zero"}]);
     let edited = look(&server, "ear", &json!({"input": id, "edits": edits, "want": {"answer": {"top": 1}}}));
     assert_ne!(edited.header["answer"]["tokens"], seen.header["answer"]["tokens"]);
+    let anew = look(&server, "ear", &json!({"input": id, "edits": edits, "want": {"answer": {"write": true}}}));
+    assert!(anew.header["answer"]["rewritten"]["text"].is_string(), "{}", anew.header);
+    let placed = json!([{"path": "encoder.0.mlp", "do": "zero", "tokens": [0]}]);
+    let asked = json!({"input": id, "edits": placed, "want": {"answer": {"write": true}}});
+    assert!(post_json(server.address, "/glass/ear/look", &asked).refused(400).contains("single tokens"));
     post(server.address, "/glass/ear/inputs", "audio/flac", b"no recording").refused(400);
     server.finish().expect("an end");
 }

@@ -135,6 +135,9 @@ fn a_run_has_the_sections_of_its_report() {
         run["sections"].as_array().expect("sections").iter().filter_map(|one| one["id"].as_str()).collect();
     assert_eq!(ids, ["curves", "validation", "gradients", "recipe", "machine"]);
     assert!(run["sections"][0]["html"].as_str().expect("HTML").contains("aria-label=\"Loss"), "{run}");
+    // Without an evaluation there is no picture.
+    assert_eq!(get(folder.server.address, "/glass/runs/one/pictures").ok(), json!({"sections": []}));
+    get(folder.server.address, "/glass/runs/none/pictures").refused(404);
     let both = get(folder.server.address, "/glass/runs/one/beside/two").ok();
     assert_eq!(both["sections"][0]["id"], "numbers");
     assert!(get(folder.server.address, "/glass/runs/one/beside/none").refused(404).contains("there is no run `none`"));

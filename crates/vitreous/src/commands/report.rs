@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::Args;
-use vitreous_data::dataset::Splits;
 use vitreous_train::{RunRecord, TrainError};
 
 use crate::failure::Failure;
-use crate::run_report::{self, Effort};
 use vitreous_pages::report::headline::Headline;
-use vitreous_pages::report::{self, FILE};
+use vitreous_pages::report::pictures::{Effort, data};
+use vitreous_pages::report::{self, FILE, RunPictures};
 use vitreous_pages::write::write_page;
 
 /// Write the page of a run again, or one of several runs side by side
@@ -55,7 +54,8 @@ impl Report {
         }
         let (page, usual) = match &runs[..] {
             [run] => {
-                (run_report::page(run, &data(run), vitreous_runtime::threads(), Effort::Usual), run.path.join(FILE))
+                let pictures = RunPictures::of(run, &data(run), vitreous_runtime::threads(), Effort::Usual);
+                (report::page(run, &pictures), run.path.join(FILE))
             }
             several => (report::comparison::page(several), PathBuf::from("comparison.html")),
         };
@@ -100,18 +100,6 @@ fn runs_in(folder: &Path) -> Vec<PathBuf> {
     let mut runs: Vec<PathBuf> = entries.filter(|path| RunRecord::is_run(path)).collect();
     runs.sort();
     runs
-}
-
-/// The images of a run, or why there are none.
-fn data(run: &RunRecord) -> Result<Splits, String> {
-    match &run.recipe {
-        Ok(_) if run.lacks("data.path") => Err("The recipe does not name it.".to_string()),
-        Ok(recipe) => {
-            let images = recipe.task.images(recipe);
-            images.unwrap_or_else(|| Err("The data of this run are no images.".to_string()))
-        }
-        Err(_) => Err("The recipe, which names it, cannot be understood.".to_string()),
-    }
 }
 
 fn of_reading(error: TrainError) -> Failure {

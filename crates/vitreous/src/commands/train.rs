@@ -24,8 +24,8 @@ use vitreous_train::{
 use super::parse_threads;
 use crate::device_options::DeviceOptions;
 use crate::failure::Failure;
+use crate::live_report::LiveReport;
 use crate::progress::TrainProgress;
-use crate::run_report::LiveReport;
 
 /// Where runs go unless another place is named.
 const RUNS: &str = "runs";

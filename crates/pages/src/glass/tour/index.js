@@ -100,6 +100,9 @@ class Tour {
     });
     const heading = h("h2", { tabindex: -1 }, app.t(step.title));
     const figure = h("div", { class: "panel tour-figure" });
+    // The same step in other colours: what stands below does not jump while its figure is drawn again.
+    const before = isTurned ? null : this.page.querySelector(".tour-figure");
+    if (before) figure.style.minHeight = `${before.offsetHeight}px`;
     const words = step.words[app.lang].map((paragraph) => h("p", {}, paragraph));
     clear(this.page);
     this.page.append(

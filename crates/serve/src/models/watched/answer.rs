@@ -1,4 +1,4 @@
-//! What a model says of an input, and what each of its layers would say.
+//! What a model says of an input.
 
 use serde_json::{Value as Json, json};
 use vitreous_explain::inside::Said;
@@ -7,7 +7,7 @@ use vitreous_models::{Gives, Pooling};
 use vitreous_runtime::scores::{best, softmax};
 use vitreous_runtime::text::{TextModel, best_span};
 
-use super::request::{AnswerAsked, LensAsked, TokenAsked};
+use super::request::AnswerAsked;
 use super::work::failed;
 use super::{WatchedInput, WatchedModel};
 use crate::work::WorkError;
@@ -16,7 +16,7 @@ use crate::work::WorkError;
 const USUAL_TOP: usize = 5;
 const MOST_TOP: usize = 1000;
 
-fn top_of(asked: Option<usize>) -> Result<usize, WorkError> {
+pub(super) fn top_of(asked: Option<usize>) -> Result<usize, WorkError> {
     match asked.unwrap_or(USUAL_TOP) {
         top @ 1..=MOST_TOP => Ok(top),
         top => Err(WorkError::Input(format!("`top` is between 1 and {MOST_TOP}; it is {top}"))),
@@ -202,47 +202,9 @@ fn written(model: &WatchedModel, input: &WatchedInput, pass: &mut Pass, top: usi
     Ok(answer)
 }
 
-fn said_json(model: &WatchedModel, said: &Said) -> Json {
+pub(super) fn said_json(model: &WatchedModel, said: &Said) -> Json {
     let one = |(id, share): &(u32, f32)| json!({"index": id, "label": model.label(*id as usize), "score": share});
     said.top.iter().map(one).collect()
-}
-
-/// What each layer would say.
-pub(super) fn lens(
-    model: &WatchedModel,
-    input: &WatchedInput,
-    pass: &mut Pass,
-    asked: &LensAsked,
-) -> Result<Json, WorkError> {
-    let top = top_of(asked.top)?;
-    let count = input.tokens.len();
-    let (tokens, is_all) = match &asked.token {
-        None => (vec![usual_token(model, input)], false),
-        Some(TokenAsked::One(token)) => (vec![token_of(input, Some(*token))?], false),
-        Some(TokenAsked::Named(name)) if name == "all" => ((0..count).collect(), true),
-        Some(TokenAsked::Named(_)) => return Err(WorkError::Input("`token` is a number, or `all`".to_string())),
-    };
-    let target = asked.target.map(|target| target as u32);
-    let says = pass.lens(&tokens, top, target).map_err(failed)?;
-    let one = |said: &Said| {
-        let mut one = json!({"top": said_json(model, said)});
-        if let Some((share, rank)) = said.asked {
-            one["target"] = json!({"probability": share, "rank": rank});
-        }
-        one
-    };
-    let layer = |says: &vitreous_explain::live::LayerSays| {
-        let mut all: Vec<Json> = says.said.iter().map(one).collect();
-        match is_all && all.len() > 1 {
-            true => json!({"layer": says.layer, "tokens": all}),
-            false => {
-                let mut one = if all.is_empty() { json!({"top": []}) } else { all.remove(0) };
-                one["layer"] = json!(says.layer);
-                one
-            }
-        }
-    };
-    Ok(says.iter().map(layer).collect())
 }
 
 /// The token that an answer is read from, where none is named: the last, or the first mask.

@@ -127,6 +127,15 @@ pub(super) fn given_value(model: &WatchedModel, input: &WatchedInput) -> Option<
     }
 }
 
+/// The layer that a stage belongs to: `blocks.3`, or `image.blocks.3` in the tower of a model with two.
+fn fold_of(name: &str) -> Option<&str> {
+    let in_tower = || {
+        let (tower, rest) = name.split_once('.')?;
+        Some(&name[..tower.len() + 1 + block_of(rest)?.len()])
+    };
+    block_of(name).or_else(in_tower)
+}
+
 /// An op in plain words.
 fn plain(op: &str) -> &str {
     match op {
@@ -189,7 +198,7 @@ pub(super) fn graph(model: &WatchedModel, input: &WatchedInput) -> Result<Json, 
         let mut one = json!({
             "path": name, "name": name, "op": ops.get(name).map(|ops| ops.join(", ")), "shape": stage.shape.axes(),
             "parameters": stage.parameters, "flops": stage.flops, "bytes": stage.activation_bytes, "reads": reads.get(name),
-            "fold": block_of(name), "editable": editable.iter().any(|path| path == name), "value": results.get(name),
+            "fold": fold_of(name), "editable": editable.iter().any(|path| path == name), "value": results.get(name),
         });
         if let Some(heads) = heads.get(name) {
             one["heads"] = json!(heads);
@@ -197,4 +206,15 @@ pub(super) fn graph(model: &WatchedModel, input: &WatchedInput) -> Result<Json, 
         one
     });
     Ok(json!({"stages": given.into_iter().chain(listed).collect::<Vec<_>>()}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fold_of;
+
+    #[test]
+    fn layers_of_towers_fold_too() {
+        let names = ["blocks.3.mlp", "image.blocks.10.attention", "image.blocks.0", "image.embedding_norm", "head"];
+        assert_eq!(names.map(fold_of), [Some("blocks.3"), Some("image.blocks.10"), Some("image.blocks.0"), None, None]);
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 use vitreous_data::text::Encoding;
-use vitreous_explain::live::LiveInput;
+use vitreous_explain::live::{Lengths, LiveInput};
 
 /// Bytes of inputs that are kept.
 const MOST_BYTES: usize = 64 << 20;
@@ -20,6 +20,8 @@ pub struct TokenSeen {
     pub text: String,
     /// Where it is in its text, in bytes.
     pub place: Option<[usize; 2]>,
+    /// Of two texts that are read together the one that it is in, from 0.
+    pub sequence: usize,
     /// Whether the tokenizer added it.
     pub special: bool,
 }
@@ -27,7 +29,7 @@ pub struct TokenSeen {
 impl TokenSeen {
     fn json(&self) -> Json {
         let [start, end] = self.place.map_or([Json::Null, Json::Null], |place| place.map(|at| json!(at)));
-        json!({"id": self.id, "text": self.text, "start": start, "end": end, "special": self.special})
+        json!({"id": self.id, "text": self.text, "start": start, "end": end, "sequence": self.sequence, "special": self.special})
     }
 }
 
@@ -90,7 +92,8 @@ impl WatchedInput {
     /// What a client is told of it.
     pub fn json(&self) -> Json {
         let list = |tokens: &[TokenSeen]| tokens.iter().map(TokenSeen::json).collect::<Json>();
-        let mut object = json!({"input": self.id, "kind": self.kind, "tokens": list(&self.tokens)});
+        let Lengths { tokens, target, masked } = self.live.lengths();
+        let mut object = json!({"input": self.id, "kind": self.kind, "tokens": list(&self.tokens), "lengths": [tokens, target, masked]});
         if !self.source.is_empty() {
             object["source_tokens"] = list(&self.source);
         }

@@ -7,6 +7,7 @@ mod answer;
 mod command;
 mod described;
 mod inputs;
+mod lens;
 mod prepare;
 mod request;
 mod rewrite;

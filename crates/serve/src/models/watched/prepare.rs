@@ -186,8 +186,13 @@ fn image(model: &ImageModel, numbers: Vec<f32>) -> WatchedInput {
     });
     let names = model.input.prefix.iter().map(|name| format!("[{name}]"));
     let patches = (0..layout.patches()).map(|at| format!("{},{}", at / layout.grid.width, at % layout.grid.width));
-    let token =
-        |(id, text): (usize, String)| TokenSeen { id: id as u32, text, place: None, special: id < layout.prefix };
+    let token = |(id, text): (usize, String)| TokenSeen {
+        id: id as u32,
+        text,
+        place: None,
+        sequence: 0,
+        special: id < layout.prefix,
+    };
     let tokens = names.chain(patches).enumerate().map(token).collect();
     WatchedInput { tokens, grid: Some(grid), ..WatchedInput::new("image", LiveInput::Image(numbers.into())) }
 }
@@ -209,6 +214,7 @@ fn of_encoding(model: &WatchedModel, encoding: Encoding, texts: Vec<String>) -> 
         id: encoding.ids[at],
         text: model.piece(encoding.ids[at], true),
         place: encoding.offsets.get(at).filter(|_| !encoding.special[at]).map(|&(start, end)| [start, end]),
+        sequence: encoding.sequence.get(at).copied().flatten().unwrap_or_default().into(),
         special: encoding.special[at],
     };
     let tokens = (0..encoding.len()).map(token).collect();
@@ -275,7 +281,8 @@ fn pair_input(model: &WatchedModel, text: String, target: String) -> Result<Watc
     }
     let read: Vec<u32> = [start].into_iter().chain(written[..written.len() - 1].iter().copied()).collect();
     let seen = |ids: &[u32], of_source: bool| -> Vec<TokenSeen> {
-        let token = |&id: &u32| TokenSeen { id, text: model.piece(id, of_source), place: None, special: false };
+        let token =
+            |&id: &u32| TokenSeen { id, text: model.piece(id, of_source), place: None, sequence: 0, special: false };
         ids.iter().map(token).collect()
     };
     let (tokens, source_seen) = (seen(&read, false), seen(&source, true));
@@ -313,6 +320,7 @@ fn speech_input(
         id,
         text: vocabulary.piece(id, false),
         place: None,
+        sequence: 0,
         special: at < beginning.len() || model.vocabulary.is_timestamp(id),
     };
     let tokens = read.iter().enumerate().map(token).collect();

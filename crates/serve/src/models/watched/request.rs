@@ -75,7 +75,7 @@ pub struct AnswerAsked {
     pub token: Option<usize>,
     /// Of a language model: whether every token of the text has its probability.
     pub tokens: bool,
-    /// Of a model that writes a text from a text: whether it is written anew, with the edits.
+    /// Of a model that writes a text from a text or from speech: whether it is written anew, with the edits.
     pub write: bool,
     /// Of a model of images and texts: the classes.
     pub labels: Option<Vec<String>>,
@@ -145,8 +145,8 @@ pub enum TokenAsked {
 }
 
 /// What each layer would say.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct LensAsked {
     /// Behind which token.
     pub token: Option<TokenAsked>,
@@ -154,6 +154,8 @@ pub struct LensAsked {
     pub top: Option<usize>,
     /// An output whose probability and rank are told as well.
     pub target: Option<usize>,
+    /// Behind one token: how many outputs are followed through all layers.
+    pub follow: usize,
 }
 
 /// A logit.

@@ -183,7 +183,7 @@ impl LookWork<'_> {
                 attention_row(&mut pass, &mut looked, asked)?;
             }
             if let Some(asked) = &want.lens {
-                looked.header["lens"] = super::answer::lens(self.model, input, &mut pass, asked)?;
+                super::lens::lens(self.model, input, &mut pass, asked, &mut looked.header)?;
             }
         }
         if want.answer.as_ref().is_some_and(|asked| asked.write) {

@@ -10,7 +10,7 @@ use super::names::safe;
 use crate::commands::eval::run_of;
 use crate::failure::Failure;
 use crate::prepared::{self, Prepared};
-use crate::samples::{shown_part, spread};
+use vitreous_pages::report::pictures::samples::{shown_part, spread};
 
 /// A few test images of a run's data, called like `test-800-Shirt`. `model` is the run's directory, or the model in it.
 pub fn images(model: &Path, count: usize, preprocess: &Preprocess, floats: usize) -> Result<Vec<Prepared>, Failure> {

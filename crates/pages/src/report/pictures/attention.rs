@@ -5,13 +5,13 @@ use vitreous_data::image::Scratch;
 use vitreous_engine::Device;
 use vitreous_explain::{Choice, Classes, Explainer, Explanation, Fusion, Settings, Structure};
 use vitreous_models::OpenOptions;
-use vitreous_pages::explain::packed::reader_rows;
-use vitreous_pages::report::attention::{AttentionExample, AttentionExamples};
 use vitreous_runtime::ImageModel;
 use vitreous_runtime::scores::softmax;
 use vitreous_train::RunRecord;
 
-use crate::samples::{shown_part, spread};
+use super::samples::{shown_part, spread};
+use crate::explain::packed::reader_rows;
+use crate::report::attention::{AttentionExample, AttentionExamples};
 
 /// How much may be spent on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::path::Path;
 use vitreous_data::dataset::Splits;
 use vitreous_train::RunRecord;
 
-use super::{Effort, page};
 use crate::failure::Failure;
-use vitreous_pages::report::FILE;
+use vitreous_pages::report::pictures::Effort;
+use vitreous_pages::report::{FILE, RunPictures, page};
 use vitreous_pages::write::write_page;
 
 /// Writes the report of a run.
@@ -27,7 +27,8 @@ impl LiveReport {
     /// Writes it. A report that cannot be written is no reason to stop: that is noted, and only once.
     pub fn write(&mut self, directory: &Path, effort: Effort) -> Option<String> {
         let written = RunRecord::read(directory).map_err(Failure::work).and_then(|run| {
-            write_page(&directory.join(FILE), &page(&run, &self.data, self.threads, effort)).map_err(Failure::from)
+            write_page(&directory.join(FILE), &page(&run, &RunPictures::of(&run, &self.data, self.threads, effort)))
+                .map_err(Failure::from)
         });
         let failure = written.err().filter(|_| !self.told)?;
         self.told = true;
