@@ -71,7 +71,8 @@ impl<'v> Values<'v> {
             None => [state.moments().0.len(), state.moments().1.len()],
         };
         let sizes = [state.parameters().len(), first, second, state.averages().len()];
-        let sections = ["parameters", "first", "second", "average"].into_iter().zip(sizes).filter(|(_, size)| *size > 0);
+        let sections =
+            ["parameters", "first", "second", "average"].into_iter().zip(sizes).filter(|(_, size)| *size > 0);
         sections.flat_map(move |(section, _)| {
             let table = state.table().iter().enumerate();
             let there = table.filter(move |(_, parameter)| range_in(section, parameter).is_some());
@@ -134,12 +135,7 @@ impl Checkpoints {
     }
 
     /// Saves a checkpoint into the directory, which must exist, then removes the oldest beyond those that are kept.
-    pub fn save(
-        &self,
-        values: &Values,
-        progress: &Progress,
-        fingerprint: &Fingerprint,
-    ) -> Result<PathBuf, TrainError> {
+    pub fn save(&self, values: &Values, progress: &Progress, fingerprint: &Fingerprint) -> Result<PathBuf, TrainError> {
         let path = self.directory.join(format!("{PREFIX}{:010}{SUFFIX}", progress.step));
         let progress = serde_json::to_string(progress).expect("plain data");
         let fingerprint = serde_json::to_string(fingerprint).expect("plain data");

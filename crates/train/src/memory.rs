@@ -174,8 +174,9 @@ mod tests {
         // Moments could be shared out, too.
         let request_sharded =
             |less| MemoryRequest { other: Some(("train.shard=optimizer", less)), ..request(1, 108 * MIB) };
-        let sharded =
-            |less| check_within(Some(105 << 20), &request_sharded(less), |_, _| None).expect_err("too much").to_string();
+        let sharded = |less| {
+            check_within(Some(105 << 20), &request_sharded(less), |_, _| None).expect_err("too much").to_string()
+        };
         assert!(
             sharded(8 * MIB).ends_with("available; train.shard=optimizer would need 100 MiB"),
             "{}",

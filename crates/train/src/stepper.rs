@@ -166,7 +166,8 @@ impl Stepper {
         }
         let (mut plans, mut groups, mut last) = (Vec::new(), Vec::new(), None);
         for arrays in source.groups() {
-            let PassPlan { graph, plan, loss, outputs, gradient_norm } = PassPlan::new(task, arrays, &usual, device, memory)?;
+            let PassPlan { graph, plan, loss, outputs, gradient_norm } =
+                PassPlan::new(task, arrays, &usual, device, memory)?;
             groups.push(Pass { loss, outputs, gradient_norm, flops: plan.flops() });
             plans.push(plan);
             last = Some(graph);
@@ -192,11 +193,10 @@ impl Stepper {
         let elsewhere = State::bytes_needed(whole) - State::bytes_needed_with(whole, shard.as_ref());
         let state_bytes = device.state_bytes_needed(whole) - elsewhere;
         let rest = update_bytes.saturating_add(state_bytes).saturating_add(on_the_way);
-        let sharding =
-            ranks.world().filter(|_| shard.is_none() && !device.is_gpu()).map_or(0, |world| {
-                let shard = Reducer::new(world.clone(), whole, floats, wire, true).shard();
-                State::bytes_needed(whole) - State::bytes_needed_with(whole, shard.as_ref())
-            });
+        let sharding = ranks.world().filter(|_| shard.is_none() && !device.is_gpu()).map_or(0, |world| {
+            let shard = Reducer::new(world.clone(), whole, floats, wire, true).shard();
+            State::bytes_needed(whole) - State::bytes_needed_with(whole, shard.as_ref())
+        });
         check_memory(task, (device, memory), &plans, rest, sharding, &options)?;
         let state = match shard {
             Some(shard) => State::sharded(whole, shard)?,

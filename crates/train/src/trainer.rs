@@ -530,20 +530,28 @@ impl Trainer {
             ranks.note_progress();
             observer.evaluating(done, all);
         };
-        let mut scores = self.task.evaluate(exported.as_ref().unwrap_or(&self.state), progress)?;
+        let shares = self.task.shares_evaluation();
+        let sharing = if shares { ranks.clone() } else { Ranks::default() };
+        let mut scores = self.task.evaluate(exported.as_ref().unwrap_or(&self.state), &sharing, progress)?;
         let count = self.task.facts().averaging.checkpoints;
         let mut average = None;
-        if count > 1
-            && self.is_last_step()
+        if self.averages_now() {
             // The checkpoint of this step is written after this.
-            && let Some(mean) = self.checkpoints.average_with(&self.state, count - 1)?
-        {
-            let of_mean = self.task.evaluate(&mean, progress)?;
-            let score = of_mean.as_ref().and_then(Scores::deciding);
-            let used = self.is_best(score, scores.as_ref());
-            average = Some(CheckpointAverage { checkpoints: count, score, used });
-            if used {
-                (exported, scores) = (Some(mean), of_mean);
+            let mean = self.checkpoints.average_with(&self.state, count - 1)?;
+            if shares {
+                self.ranks.from_first(Some(mean.is_some()))?;
+            }
+            if let Some(mut mean) = mean {
+                if shares {
+                    self.ranks.numbers_from_first(mean.parameters_mut())?;
+                }
+                let of_mean = self.task.evaluate(&mean, &sharing, progress)?;
+                let score = of_mean.as_ref().and_then(Scores::deciding);
+                let used = self.is_best(score, scores.as_ref());
+                average = Some(CheckpointAverage { checkpoints: count, score, used });
+                if used {
+                    (exported, scores) = (Some(mean), of_mean);
+                }
             }
         }
         let saved = self.save_model(
@@ -569,10 +577,28 @@ impl Trainer {
         }
         self.state.bring_home()?;
         self.state.swap_average();
-        let exported = self.task.exported(&self.state)?;
-        let evaluated = self.task.evaluate(exported.as_ref().unwrap_or(&self.state), &mut |_, _| {});
+        let evaluated = self.help_with_all();
         self.state.swap_average();
-        evaluated.map(|_| ())
+        evaluated
+    }
+
+    /// As rank 0 does in [`Trainer::evaluate`]: the model, and then the mean of checkpoints, which rank 0 reads.
+    fn help_with_all(&mut self) -> Result<(), TrainError> {
+        let exported = self.task.exported(&self.state)?;
+        let ranks = self.ranks.clone();
+        let progress = &mut |_, _| ranks.note_progress();
+        self.task.evaluate(exported.as_ref().unwrap_or(&self.state), &ranks, progress)?;
+        if self.averages_now() && ranks.from_first(None::<bool>)? {
+            let mut mean = self.state.parameters_alone()?;
+            ranks.numbers_from_first(mean.parameters_mut())?;
+            self.task.evaluate(&mean, &ranks, progress)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the mean of the last checkpoints is evaluated, too.
+    fn averages_now(&self) -> bool {
+        self.task.facts().averaging.checkpoints > 1 && self.is_last_step()
     }
 
     /// Whether a score is better than those of all checkpoints, of which the last has been evaluated now. Without validation data

@@ -193,12 +193,8 @@ mod tests {
 
     #[test]
     fn processes_share_the_cores_that_they_have_in_common() {
-        let of = |host: &str, cores: &str| Process {
-            host: host.to_string(),
-            id: 1,
-            began: 1,
-            cores: cores.to_string(),
-        };
+        let of =
+            |host: &str, cores: &str| Process { host: host.to_string(), id: 1, began: 1, cores: cores.to_string() };
         assert!(of("a", "0-3").shares_cores_with(&of("a", "0-3")));
         assert!(!of("a", "0-3").shares_cores_with(&of("a", "4-7")), "bound by the launcher");
         assert!(!of("a", "0-3").shares_cores_with(&of("b", "0-3")));

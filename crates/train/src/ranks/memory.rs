@@ -22,7 +22,11 @@ impl MemoryShare {
         // Each rank has looked before any goes on and takes some.
         let seen = ranks.gather(available)?;
         // Ranks have a GPU each.
-        Ok(if device.is_gpu() { MemoryShare { available, sharers: 1 } } else { share(&seen, world.hosts(), ranks.rank()) })
+        Ok(if device.is_gpu() {
+            MemoryShare { available, sharers: 1 }
+        } else {
+            share(&seen, world.hosts(), ranks.rank())
+        })
     }
 
     /// What needs memory, and that others on the host need as much: "training with train.batch=512 on each of 2 ranks of this host".

@@ -57,7 +57,11 @@ impl Reducer {
         };
         let pieces = |index: usize, start: usize| {
             let length = table[index].shape.elements();
-            if undivided.contains(&index) { std::iter::once(start..start + length).collect() } else { Shard::tiles(start, length) }
+            if undivided.contains(&index) {
+                std::iter::once(start..start + length).collect()
+            } else {
+                Shard::tiles(start, length)
+            }
         };
         let gradients: Vec<Vec<Range<usize>>> = trained().map(|(index, _, start)| pieces(index, start)).collect();
         let values: Vec<Vec<Range<usize>>> =
