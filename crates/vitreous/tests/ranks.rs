@@ -8,33 +8,14 @@ mod common;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::ranks::{Launcher, launchers, processes, run, start};
-use common::training::{TINY, assert_same_results, checkpoints, metrics, saved_step};
+use common::ranks::{Launcher, assert_same_as_one, launchers, processes, run, start, text_of};
+use common::training::{TINY, assert_same_results, checkpoints, saved_step};
 use common::vitreous;
 
 /// A model and data that train in a second, with everything random switched on.
 fn tiny<'w>(more: &[&'w str]) -> Vec<&'w str> {
     let common = ["train", "small", "output.checkpoint_steps=4", "train.batch=500", "optimizer.clip=0.5"];
     [&common[..], &TINY[..6], &TINY[7..10], more, &["--device", "cpu"]].concat()
-}
-
-fn text_of(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
-}
-
-/// Trains with one process that accumulates, and with ranks that do not: both leave the same bytes.
-fn assert_same_as_one(launcher: Launcher, ranks: usize, words: &[&str], accumulate: usize) {
-    let directory = tempfile::tempdir().expect("a directory");
-    let (one, many) = (directory.path().join("one"), directory.path().join("many"));
-    let all = format!("train.accumulate={}", ranks * accumulate);
-    vitreous(&[words, &["--out", text_of(&one), &all]].concat()).succeeded();
-    let own = format!("train.accumulate={accumulate}");
-    let outcome = run(launcher, ranks, &[words, &["--out", text_of(&many), &own]].concat()).succeeded();
-    let told = format!("ranks   {ranks} on 1 host (");
-    assert_eq!(outcome.stderr.matches(&told).count(), 1, "{}", outcome.stderr);
-    assert_eq!(outcome.stdout.matches("Validation: ").count(), 1, "{}", outcome.stdout);
-    assert_same_results(&one, &many);
-    assert!(metrics(&many).iter().any(|line| line["rank_wait"].as_f64().is_some()), "nobody waited");
 }
 
 #[test]
@@ -201,6 +182,48 @@ fn a_rank_that_is_asked_to_end_saves_on_all() {
         assert!(!ended.status.success() && said.contains("stopped after step"), "{}: {said}", launcher.0);
         assert!(said.contains(&format!("stopped after step {}, saved", saved_step(&run_directory))), "{said}");
     }
+}
+
+#[test]
+fn ctrl_c_at_the_launcher_saves() {
+    for launcher in launchers() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let run_directory = directory.path().join("run");
+        // An epoch has 250 updates: nothing else saves before its end.
+        let words =
+            ["train.batch=20", "output.checkpoint_steps=0", "train.epochs=200", "--out", text_of(&run_directory)];
+        let child = start(launcher, 2, &tiny(&words));
+        let began = Instant::now();
+        while std::fs::read_to_string(run_directory.join("metrics.jsonl")).unwrap_or_default().is_empty() {
+            assert!(began.elapsed() < Duration::from_secs(120), "no step was made");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        signal(child.id(), "-INT");
+        let ended = child.wait_with_output().expect("ends");
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(!ended.status.success() && said.contains("saving and stopping"), "{}: {said}", launcher.0);
+        let step = saved_step(&run_directory);
+        assert!(step > 0 && !step.is_multiple_of(250), "{}: saved at step {step}: {said}", launcher.0);
+    }
+}
+
+#[test]
+fn samples_that_another_rank_cannot_read_are_told_of() {
+    let Some(&launcher) = launchers().last() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = directory.path().join("data");
+    for class in ["cat", "cow"] {
+        std::fs::create_dir_all(data.join(class)).expect("a folder");
+        for index in 0..12 {
+            let picture = [&b"P5 4 4 255 "[..], &[index * 20; 16]].concat();
+            let bytes = if index == 5 { b"no picture".to_vec() } else { picture };
+            std::fs::write(data.join(class).join(format!("{index}.pgm")), bytes).expect("written");
+        }
+    }
+    let out = directory.path().join("run");
+    let words = tiny(&["--data", text_of(&data), "--out", text_of(&out), "train.batch=2", "train.epochs=1"]);
+    let said = run(launcher, 2, &words).succeeded().stderr;
+    assert!(said.contains("cat/5.pgm") && said.contains("cow/5.pgm"), "{said}");
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn check_token_types(tokenizer: &TextTokenizer, input: &TokenInput) -> Result<()
 
 /// Texts that go through an encoder at a time. Ranks share them out in such parts, so that the same texts are computed together whatever
 /// the number of ranks.
-const TEXTS_AT_ONCE: usize = 256;
+const TEXTS_AT_ONCE: usize = 128;
 
 /// Runs an encoder on texts, which ranks share out. `answer` is told the index of a text and the rows of its output, not in the order of the
 /// texts; `progress` how many of them are done, of how many.
