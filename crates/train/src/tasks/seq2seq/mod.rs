@@ -40,7 +40,7 @@ trait Evaluation {
         model: &PairModel,
         state: &State,
         recipe: &Recipe,
-        (device, ranks): (&Device, &Ranks),
+        on: (&Device, &Ranks),
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Scores>, TrainError>;
 }
