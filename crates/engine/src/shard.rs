@@ -1,7 +1,11 @@
 //! Moments that are shared out among processes (ZeRO-1): each keeps those of some pieces of the trained parameters, updates these
 //! pieces, and gets the others from whoever has them.
 
+use std::collections::HashSet;
 use std::ops::Range;
+
+use crate::graph::Graph;
+use crate::ops::Op;
 
 /// The pieces whose moments this process keeps, as ranges of the flat buffer of gradients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,7 +18,7 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Of these pieces, each a tile of one parameter: see [`Shard::TILE`].
+    /// Of these pieces, each a tile of one parameter (see [`Shard::TILE`]) or a whole one.
     pub fn new(mut pieces: Vec<Range<usize>>) -> Shard {
         pieces.sort_by_key(|piece| piece.start);
         let mut floats = 0;
@@ -37,15 +41,24 @@ impl Shard {
         (0..length).step_by(Shard::TILE).map(|first| start + first..start + (first + Shard::TILE).min(length)).collect()
     }
 
+    /// The parameters, by number, that one process must update as a whole: Muon's direction is a function of a whole matrix.
+    pub fn undivided(update: &Graph) -> HashSet<usize> {
+        let of = |op: &Op| match op {
+            Op::MuonUpdate(op) => Some(op.parameter),
+            _ => None,
+        };
+        update.nodes().iter().filter_map(|node| of(&node.op)).collect()
+    }
+
     /// How many moments of each sort are kept.
     pub fn floats(&self) -> usize {
         self.floats
     }
 
-    /// Where the moments of the piece are that begins there; `None` if another process has them.
-    pub fn place_of(&self, start: usize) -> Option<usize> {
-        let index = self.pieces.binary_search_by_key(&start, |piece| piece.start).ok()?;
-        Some(self.places[index])
+    /// Where the moment of this float of the gradients is; `None` if another process has it.
+    pub fn place_of(&self, float: usize) -> Option<usize> {
+        let index = self.pieces.partition_point(|piece| piece.start <= float).checked_sub(1)?;
+        self.pieces[index].contains(&float).then(|| self.places[index] + float - self.pieces[index].start)
     }
 
     /// The pieces, and where the moments of each begin.
@@ -75,6 +88,7 @@ mod tests {
         assert_eq!(tiles, [64..64 + Shard::TILE, 64 + Shard::TILE..69 + Shard::TILE]);
         let shard = Shard::new(vec![500..507, 0..10, 64..100]);
         assert_eq!(shard.floats(), 53);
-        assert_eq!([0, 64, 500, 7].map(|start| shard.place_of(start)), [Some(0), Some(10), Some(46), None]);
+        let places = [0, 7, 64, 99, 500, 10, 100, 507].map(|float| shard.place_of(float));
+        assert_eq!(places, [Some(0), Some(7), Some(10), Some(45), Some(46), None, None, None]);
     }
 }

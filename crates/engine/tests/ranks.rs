@@ -40,6 +40,7 @@ fn a_rank() {
         Ok("talk") => talk(),
         Ok("die") => die(),
         Ok("hang") => hang(),
+        Ok("stick") => stick(),
         _ => {}
     }
 }
@@ -125,6 +126,24 @@ fn hang() {
     println!("RANK {} WENT ON {waited:?}", world.rank());
 }
 
+/// The last rank is alive and does nothing.
+fn stick() {
+    let world = join();
+    world.barrier().expect("all are here");
+    world.expect_progress(Duration::from_secs(2));
+    if world.rank() + 1 == world.size() {
+        // As long as it says that it works, all is well.
+        for _ in 0..8 {
+            std::thread::sleep(Duration::from_millis(500));
+            world.note_progress();
+        }
+        println!("RANK {} WORKED", world.rank());
+        std::thread::sleep(Duration::from_secs(60));
+    }
+    let waited = world.ask(|link| gather_all(link, b"never"));
+    println!("RANK {} WENT ON {waited:?}", world.rank());
+}
+
 #[test]
 fn ranks_talk_over_every_mpi() {
     for ranks in [2, 3, 4] {
@@ -139,14 +158,18 @@ fn ranks_talk_over_every_mpi() {
 
 #[test]
 fn a_rank_that_dies_or_hangs_ends_all() {
-    for part in ["die", "hang"] {
+    for part in ["die", "hang", "stick"] {
         let before = Instant::now();
         under_every_mpi(3, part, |mpirun, output| {
             let said = String::from_utf8_lossy(&output.stdout);
             let failed = String::from_utf8_lossy(&output.stderr);
             assert!(!output.status.success() && !said.contains("WENT ON"), "{mpirun} {part}: {said}\n{failed}");
-            if part == "hang" {
+            if part != "die" {
                 assert!(failed.contains("FAULT rank 2 (host "), "{mpirun} {part}: {failed}");
+            }
+            if part == "stick" {
+                assert!(said.contains("RANK 2 WORKED"), "{mpirun}: {said}");
+                assert!(failed.contains("has come no further for 2 seconds"), "{mpirun}: {failed}");
             }
             eprintln!("{mpirun} {part}: {:?}\n{failed}", before.elapsed());
         });

@@ -4,14 +4,14 @@
 //! average `average/NAME`, and in the metadata the progress of the run, what it was trained with, and a checksum of all of that. Random numbers have no state: they are functions of the seed
 //! and the step. Files are written under another name, synced and renamed, so a file with a checkpoint's name is complete.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use vitreous_engine::{Parameter, State};
-use vitreous_models::archive::{Archive, ArchiveError, TensorToWrite, write_safetensors};
+use vitreous_models::archive::{Archive, ArchiveError, ElementType, TensorToWrite, write_safetensors};
 
 use crate::error::TrainError;
 use crate::fingerprint::{Fingerprint, Mark};
@@ -48,6 +48,61 @@ pub struct Progress {
     pub updates: u64,
 }
 
+/// How often the values of a checkpoint are read while it is saved: for their checksum, and to be written.
+pub(crate) const READS: usize = 2;
+
+/// Gives the first or the second moments of a parameter, by its number.
+pub(crate) type MomentsOf<'m> = dyn Fn(usize, bool) -> Result<Vec<f32>, TrainError> + 'm;
+
+/// What a checkpoint has: all values of a state.
+pub struct Values<'v> {
+    /// The state.
+    pub state: &'v State,
+    /// Where its moments come from, if it does not have all of them. They are read [`READS`] times, in the order of [`Values::all`].
+    pub moments: Option<&'v MomentsOf<'v>>,
+}
+
+impl<'v> Values<'v> {
+    /// The buffers with their parameters, in the order of the file: the buffer, and number and entry of the parameter.
+    fn all(&self) -> impl Iterator<Item = (&'static str, usize, &'v Parameter)> + use<'v> {
+        let state = self.state;
+        let [first, second] = match self.moments {
+            Some(_) => state.all_moments(),
+            None => [state.moments().0.len(), state.moments().1.len()],
+        };
+        let sizes = [state.parameters().len(), first, second, state.averages().len()];
+        let sections =
+            ["parameters", "first", "second", "average"].into_iter().zip(sizes).filter(|(_, size)| *size > 0);
+        sections.flat_map(move |(section, _)| {
+            let table = state.table().iter().enumerate();
+            let there = table.filter(move |(_, parameter)| range_in(section, parameter).is_some());
+            there.map(move |(index, parameter)| (section, index, parameter))
+        })
+    }
+
+    /// The values of a parameter in a buffer.
+    fn read(&self, section: &str, index: usize) -> Result<Cow<'v, [f32]>, TrainError> {
+        let state = self.state;
+        let (first, second) = state.moments();
+        let buffer = match (section, self.moments) {
+            ("first" | "second", Some(moments)) => return moments(index, section == "second").map(Cow::Owned),
+            ("first", None) => first,
+            ("second", None) => second,
+            ("average", _) => state.averages(),
+            _ => state.parameters(),
+        };
+        Ok(Cow::Borrowed(range_in(section, &state.table()[index]).map_or(&[], |range| &buffer[range])))
+    }
+
+    /// CRC-32C of all values, parameter by parameter.
+    fn checksum(&self) -> Result<u32, TrainError> {
+        let add = |sum: u32, (section, index, _): (&str, usize, &Parameter)| {
+            Ok(crc32c::crc32c_append(sum, bytemuck::cast_slice(&self.read(section, index)?)))
+        };
+        self.all().try_fold(0, add)
+    }
+}
+
 /// The checkpoints of a run.
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
@@ -80,20 +135,27 @@ impl Checkpoints {
     }
 
     /// Saves a checkpoint into the directory, which must exist, then removes the oldest beyond those that are kept.
-    pub fn save(&self, state: &State, progress: &Progress, fingerprint: &Fingerprint) -> Result<PathBuf, TrainError> {
+    pub fn save(&self, values: &Values, progress: &Progress, fingerprint: &Fingerprint) -> Result<PathBuf, TrainError> {
         let path = self.directory.join(format!("{PREFIX}{:010}{SUFFIX}", progress.step));
         let progress = serde_json::to_string(progress).expect("plain data");
         let fingerprint = serde_json::to_string(fingerprint).expect("plain data");
-        let sums = [checksum(state, &[&progress, &fingerprint]), checksum_of_values(state)].map(|sum| sum.to_string());
-        let [sum, values] = sums;
-        let metadata = [(PROGRESS, progress), (FINGERPRINT, fingerprint), (CHECKSUM, sum), (VALUES_CHECKSUM, values)];
-        let metadata = BTreeMap::from(metadata.map(|(key, value)| (key.to_string(), value)));
-        let tensors = sections(state).into_iter().flat_map(|(section, values)| {
-            let of = move |(parameter, range): (&Parameter, Range<usize>)| {
-                let name = format!("{section}/{}", parameter.name);
-                TensorToWrite::f32(name, parameter.shape.axes(), &values[range])
+        let of_values = values.checksum()?;
+        let sum = checksum(values, of_values, &[&progress, &fingerprint]);
+        let sums = [(CHECKSUM, sum.to_string()), (VALUES_CHECKSUM, of_values.to_string())];
+        let metadata = [(PROGRESS, progress), (FINGERPRINT, fingerprint)].into_iter().chain(sums);
+        let metadata = metadata.map(|(key, value)| (key.to_string(), value)).collect();
+        let file = &path;
+        let tensors = values.all().map(|(section, index, parameter)| {
+            let bytes = move || match values.read(section, index) {
+                Ok(Cow::Borrowed(numbers)) => Ok(Cow::Borrowed(bytemuck::cast_slice(numbers))),
+                Ok(Cow::Owned(numbers)) => Ok(Cow::Owned(bytemuck::cast_slice(&numbers).to_vec())),
+                Err(error) => {
+                    let source = std::io::Error::other(error.to_string());
+                    Err(ArchiveError::Io { file: file.clone(), doing: "write", source })
+                }
             };
-            ranges(state, section).map(of).collect::<Vec<_>>()
+            let name = format!("{section}/{}", parameter.name);
+            TensorToWrite::new(name, parameter.shape.axes(), ElementType::F32, bytes)
         });
         write_safetensors(&path, tensors, &metadata).map_err(|error| of_archive(&path, error))?;
         let mut before = self.all()?;
@@ -187,29 +249,27 @@ fn restore(
     if progress.step != step {
         return Err(broken(format!("it says that it is of step {}, but its name says {step}", progress.step)));
     }
-    let names: Vec<&str> = sections(state).iter().map(|(section, _)| *section).collect();
-    let mut expected = 0;
-    for section in names {
-        let wanted: Vec<_> =
-            ranges(state, section).map(|(p, range)| (p.name.clone(), p.shape.clone(), range)).collect();
-        expected += wanted.len();
-        for (name, shape, range) in wanted {
-            let tensor = archive.tensor(&format!("{section}/{name}")).map_err(|error| of_archive(path, error))?;
-            if tensor.shape != shape.axes() {
-                let what = format!("`{section}/{name}` is {:?}, but the recipe's model has {shape}", tensor.shape);
-                return Err(misfit(what));
-            }
-            let values = &mut section_mut(state, section)[range];
-            tensor.read_into(values).map_err(|error| of_archive(path, error))?;
+    let wanted: Vec<(&str, usize)> =
+        Values { state, moments: None }.all().map(|(section, index, _)| (section, index)).collect();
+    for &(section, index) in &wanted {
+        let parameter = &state.table()[index];
+        let (name, shape) = (format!("{section}/{}", parameter.name), &parameter.shape);
+        let tensor = archive.tensor(&name).map_err(|error| of_archive(path, error))?;
+        if tensor.shape != shape.axes() {
+            return Err(misfit(format!("`{name}` is {:?}, but the recipe's model has {shape}", tensor.shape)));
         }
+        let Some(range) = range_in(section, parameter) else { continue };
+        tensor.read_into(&mut section_mut(state, section)[range]).map_err(|error| of_archive(path, error))?;
     }
-    if archive.len() != expected {
+    if archive.len() != wanted.len() {
         return Err(misfit("it has more values than the recipe's model and optimizer".to_string()));
     }
+    let values = Values { state, moments: None };
+    let of_values = values.checksum()?;
     let expected = match (archive.metadata().get(CHECKSUM), marks) {
-        (Some(sum), Some(marks)) => (sum, checksum(state, &[text, marks])),
+        (Some(sum), Some(marks)) => (sum, checksum(&values, of_values, &[text, marks])),
         (None, None) => match archive.metadata().get(VALUES_CHECKSUM) {
-            Some(sum) => (sum, checksum_of_values(state)),
+            Some(sum) => (sum, of_values),
             None => return Err(broken("it has no checksum".to_string())),
         },
         _ => return Err(broken("a part of its metadata is missing".to_string())),
@@ -221,33 +281,13 @@ fn restore(
 }
 
 /// CRC-32C of metadata, names, shapes and values, so that a file that a failing disk or an editor has changed is noticed.
-fn checksum(state: &State, metadata: &[&str]) -> u32 {
+fn checksum(values: &Values, of_values: u32, metadata: &[&str]) -> u32 {
     let mut mark = Mark::of(metadata);
-    for (section, _) in sections(state) {
-        for (parameter, _) in ranges(state, section) {
-            mark.add(format!("{section}/{} {}", parameter.name, parameter.shape).as_bytes());
-        }
+    for (section, _, parameter) in values.all() {
+        mark.add(format!("{section}/{} {}", parameter.name, parameter.shape).as_bytes());
     }
-    mark.add(&checksum_of_values(state).to_le_bytes());
+    mark.add(&of_values.to_le_bytes());
     mark.sum()
-}
-
-/// CRC-32C of all values, parameter by parameter.
-fn checksum_of_values(state: &State) -> u32 {
-    let mut sum = 0;
-    for (section, values) in sections(state) {
-        for (_, range) in ranges(state, section) {
-            sum = crc32c::crc32c_append(sum, bytemuck::cast_slice(&values[range]));
-        }
-    }
-    sum
-}
-
-/// The buffers of a state.
-fn sections(state: &State) -> Vec<(&'static str, &[f32])> {
-    let (first, second) = state.moments();
-    let all = [("parameters", state.parameters()), ("first", first), ("second", second), ("average", state.averages())];
-    all.into_iter().filter(|(_, values)| !values.is_empty()).collect()
 }
 
 fn section_mut<'s>(state: &'s mut State, section: &str) -> &'s mut [f32] {
@@ -259,13 +299,13 @@ fn section_mut<'s>(state: &'s mut State, section: &str) -> &'s mut [f32] {
     }
 }
 
-/// The range of each parameter in a buffer. Only trained parameters have moments.
-fn ranges<'s>(state: &'s State, section: &str) -> impl Iterator<Item = (&'s Parameter, Range<usize>)> + use<'s> {
-    let moments = matches!(section, "first" | "second");
-    state.table().iter().filter_map(move |parameter| {
-        let start = if moments { parameter.gradient_offset? } else { parameter.offset };
-        Some((parameter, start..start + parameter.shape.elements()))
-    })
+/// The range of a parameter in a buffer. Only trained parameters have moments.
+fn range_in(section: &str, parameter: &Parameter) -> Option<Range<usize>> {
+    let start = match section {
+        "first" | "second" => parameter.gradient_offset?,
+        _ => parameter.offset,
+    };
+    Some(start..start + parameter.shape.elements())
 }
 
 /// Keeps the error of a full disk recognisable.

@@ -8,9 +8,18 @@ use vitreous_data::dataset::Dataset;
 
 use crate::recipe::Recipe;
 
-/// Keys that change nothing in what is learned, and paths: the same data may lie elsewhere, and only a new run reads the model that it
-/// starts from.
-const FREE: [&str; 5] = ["output.", "data.path", "finetune.init", "train.shard", "train.bucket"];
+/// Paths: the same data may lie elsewhere, and only a new run reads the model that it starts from.
+const PATHS: [&str; 2] = ["data.path", "finetune.init"];
+
+/// Keys that change nothing in what is learned.
+const FREE: [&str; 3] = ["output.", "train.shard", "train.bucket"];
+
+/// The values of a recipe's keys but for paths: what processes that train together must have in common.
+pub(crate) fn values_but_paths(recipe: &Recipe) -> BTreeMap<String, String> {
+    let mut values = recipe.values();
+    values.retain(|key, _| !PATHS.contains(&key.as_str()));
+    values
+}
 
 /// The recipe and the data of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +34,7 @@ impl Fingerprint {
     /// Of a recipe and of aspects of its data.
     pub fn new(recipe: &Recipe, data: Vec<(String, Mark)>) -> Fingerprint {
         let data = data.into_iter().map(|(aspect, mark)| (aspect, mark.0)).collect();
-        let mut recipe = recipe.values();
+        let mut recipe = values_but_paths(recipe);
         recipe.retain(|key, _| !FREE.iter().any(|free| key.starts_with(free)));
         Fingerprint { recipe, data }
     }

@@ -30,10 +30,7 @@ pub struct MemoryRequest<'r> {
 /// Refuses what does not fit into the free memory of a device, and says which size would fit, and what recomputing activations would
 /// need. `needed` gives the bytes of another size, with recomputation or without; `None` if there is no such size.
 pub fn check(device: &Device, request: &MemoryRequest, needed: impl FnMut(usize, bool) -> Option<usize>) -> Result<()> {
-    match device.available_memory()? {
-        Some(available) => check_within(available, request, needed),
-        None => Ok(()),
-    }
+    check_within(device.available_memory()?, request, needed)
 }
 
 /// Whether this many bytes fit into the free memory of a device with some room to spare: for sizes that are ours to choose.
@@ -45,14 +42,13 @@ fn comfortable(available: u64) -> usize {
     (available as f64 * COMFORTABLE) as usize
 }
 
-fn check_within(
-    available: u64,
+/// As [`check`], where so many bytes are available; `None` if that is unknown.
+pub(crate) fn check_within(
+    available: Option<u64>,
     request: &MemoryRequest,
     mut needed: impl FnMut(usize, bool) -> Option<usize>,
 ) -> Result<()> {
-    if request.bytes as u64 <= available {
-        return Ok(());
-    }
+    let Some(available) = available.filter(|&available| request.bytes as u64 > available) else { return Ok(()) };
     let limit = comfortable(available);
     let plain = largest(request, request.bytes, limit, |size| needed(size, false));
     let mut advice: Vec<String> =
@@ -142,13 +138,14 @@ mod tests {
 
     fn refused(size: usize, available: usize) -> String {
         let bytes = needed(size, false).expect("a size");
-        check_within(available as u64, &request(size, bytes), needed).expect_err("too much").to_string()
+        check_within(Some(available as u64), &request(size, bytes), needed).expect_err("too much").to_string()
     }
 
     #[test]
     fn what_fits_is_not_refused() {
         let never = |_, _| panic!("nothing else is asked for");
-        assert_eq!(check_within(100, &request(7, 100), never), Ok(()));
+        assert_eq!(check_within(Some(100), &request(7, 100), never), Ok(()));
+        assert_eq!(check_within(None, &request(7, 100), never), Ok(()));
         assert_eq!(check(&Device::Cpu { threads: 1 }, &request(7, 0), never), Ok(()));
     }
 
@@ -177,8 +174,9 @@ mod tests {
         // Moments could be shared out, too.
         let request_sharded =
             |less| MemoryRequest { other: Some(("train.shard=optimizer", less)), ..request(1, 108 * MIB) };
-        let sharded =
-            |less| check_within(105 << 20, &request_sharded(less), |_, _| None).expect_err("too much").to_string();
+        let sharded = |less| {
+            check_within(Some(105 << 20), &request_sharded(less), |_, _| None).expect_err("too much").to_string()
+        };
         assert!(
             sharded(8 * MIB).ends_with("available; train.shard=optimizer would need 100 MiB"),
             "{}",
@@ -187,7 +185,7 @@ mod tests {
         assert!(sharded(MIB).ends_with("would need 107 MiB, which alone is not enough"), "{}", sharded(MIB));
         // Recomputation is on already.
         let request = MemoryRequest { recompute: None, ..request(512, 4096 * MIB) };
-        let without = check_within(1000 << 20, &request, needed).expect_err("too much").to_string();
+        let without = check_within(Some(1000 << 20), &request, needed).expect_err("too much").to_string();
         assert!(without.contains("train.batch=") && !without.contains("recompute"), "{without}");
     }
 

@@ -19,8 +19,8 @@ use vitreous_engine::{
 };
 
 use crate::error::TrainError;
-use crate::memory::{self, MemoryRequest};
-use crate::ranks::{Ranks, Reducer};
+use crate::memory::{MemoryRequest, check_within};
+use crate::ranks::{MemoryShare, Ranks, Reducer};
 use crate::recipe::{OptimizerName, OptimizerSettings, PrecisionChoice, Recipe, ShardChoice};
 use crate::task::{Correct, Objective, Task, Weighting};
 use cached::{CachedPasses, CachedPlans};
@@ -115,6 +115,7 @@ impl PassPlan {
         arrays: &[ArraySpec],
         options: &StepOptions,
         device: &Device,
+        memory: MemoryShare,
     ) -> Result<PassPlan, TrainError> {
         let recipe = task.recipe();
         let mut graph = Graph::new(Mode::Training, recipe.train.precision.into());
@@ -131,7 +132,7 @@ impl PassPlan {
         }
         let outputs =
             outputs.into_iter().map(|output| graph.cast(output, DType::F32)).collect::<Result<Vec<_>, _>>()?;
-        check_state(&graph, device)?;
+        check_state(&graph, device, memory)?;
         let wanted: Vec<Value> = [loss].into_iter().chain(outputs.iter().copied()).chain(gradient_norm).collect();
         let plan = device.plan(&graph, &wanted)?;
         Ok(PassPlan { graph, plan, loss, outputs, gradient_norm })
@@ -148,6 +149,7 @@ impl Stepper {
     /// As [`Stepper::new`], of updates that are shared out among ranks.
     pub fn on_ranks(task: &dyn Task, device: &Device, ranks: &Ranks) -> Result<(Stepper, State), TrainError> {
         check_ranks(task, device, ranks)?;
+        let memory = MemoryShare::of(ranks, device)?;
         let (recipe, facts) = (task.recipe(), task.facts());
         let group = |parameter: &Parameter| task.group(parameter);
         let options = |recompute: bool| StepOptions {
@@ -164,7 +166,8 @@ impl Stepper {
         }
         let (mut plans, mut groups, mut last) = (Vec::new(), Vec::new(), None);
         for arrays in source.groups() {
-            let PassPlan { graph, plan, loss, outputs, gradient_norm } = PassPlan::new(task, arrays, &usual, device)?;
+            let PassPlan { graph, plan, loss, outputs, gradient_norm } =
+                PassPlan::new(task, arrays, &usual, device, memory)?;
             groups.push(Pass { loss, outputs, gradient_norm, flops: plan.flops() });
             plans.push(plan);
             last = Some(graph);
@@ -180,7 +183,7 @@ impl Stepper {
         };
         let whole = update.as_ref().map_or(&graph, |(graph, ..)| graph);
         let update_bytes = update.as_ref().map_or(0, |(_, plan, _)| device.bytes_needed(plan));
-        let reducer = ranks.world().map(|world| reducer(world, recipe, whole.parameters()));
+        let reducer = ranks.world().map(|world| reducer(world, recipe, whole));
         let (floats, wire) = parcels(recipe);
         let carrier = ranks.world().map(|world| Carrier::find(world, device, whole.parameters(), floats, wire));
         let carrier = carrier.transpose()?.unwrap_or_default();
@@ -190,12 +193,11 @@ impl Stepper {
         let elsewhere = State::bytes_needed(whole) - State::bytes_needed_with(whole, shard.as_ref());
         let state_bytes = device.state_bytes_needed(whole) - elsewhere;
         let rest = update_bytes.saturating_add(state_bytes).saturating_add(on_the_way);
-        let sharding =
-            ranks.world().filter(|_| shard.is_none() && unsharded(recipe, device).is_none()).map_or(0, |world| {
-                let shard = Reducer::new(world.clone(), whole.parameters(), floats, wire, true).shard();
-                State::bytes_needed(whole) - State::bytes_needed_with(whole, shard.as_ref())
-            });
-        check_memory(task, device, &plans, rest, sharding, &options)?;
+        let sharding = ranks.world().filter(|_| shard.is_none() && !device.is_gpu()).map_or(0, |world| {
+            let shard = Reducer::new(world.clone(), whole, floats, wire, true).shard();
+            State::bytes_needed(whole) - State::bytes_needed_with(whole, shard.as_ref())
+        });
+        check_memory(task, (device, memory), &plans, rest, sharding, &options)?;
         let state = match shard {
             Some(shard) => State::sharded(whole, shard)?,
             None => State::new(whole)?,
@@ -236,7 +238,7 @@ impl Stepper {
         };
         let precision = task.recipe().train.precision.into();
         let plans = CachedPlans::new(chunked, precision, arrays, options, device)?;
-        check_state(&plans.graph, device)?;
+        check_state(&plans.graph, device, MemoryShare::of(&Ranks::default(), device)?)?;
         let (graph, values) = plans.graph.update_step(options)?;
         let update = device.plan(&graph, &[values.gradient_norm])?;
         let rest = device.bytes_needed(&update).saturating_add(device.state_bytes_needed(&graph));
@@ -474,18 +476,9 @@ fn parcels(recipe: &Recipe) -> (usize, Wire) {
 }
 
 /// How the gradients of these parameters are added up.
-fn reducer(world: &Arc<World>, recipe: &Recipe, table: &[Parameter]) -> Reducer {
+fn reducer(world: &Arc<World>, recipe: &Recipe, update: &Graph) -> Reducer {
     let (floats, wire) = parcels(recipe);
-    Reducer::new(world.clone(), table, floats, wire, recipe.train.shard == ShardChoice::Optimizer)
-}
-
-/// Why the moments of a recipe cannot be shared out among ranks, if they cannot.
-fn unsharded(recipe: &Recipe, device: &Device) -> Option<&'static str> {
-    match recipe.optimizer.name {
-        _ if device.is_gpu() => Some("moments are shared out among processes on CPUs alone, not yet among GPUs"),
-        OptimizerName::Lamb | OptimizerName::Muon => Some("LAMB and Muon need whole parameters for an update"),
-        OptimizerName::Adamw | OptimizerName::Sgd => None,
-    }
+    Reducer::new(world.clone(), update, floats, wire, recipe.train.shard == ShardChoice::Optimizer)
 }
 
 /// Refuses to share out what cannot be shared.
@@ -493,10 +486,11 @@ fn check_ranks(task: &dyn Task, device: &Device, ranks: &Ranks) -> Result<(), Tr
     if ranks.size() == 1 {
         return Ok(());
     }
-    if task.recipe().train.shard == ShardChoice::Optimizer
-        && let Some(what) = unsharded(task.recipe(), device)
-    {
-        return Err(TrainError::Ranks(format!("train.shard=optimizer: {what}; use train.shard=none")));
+    if task.recipe().train.shard == ShardChoice::Optimizer && device.is_gpu() {
+        return Err(TrainError::Ranks(
+            "train.shard=optimizer: moments are shared out among processes on CPUs alone, not yet among GPUs; use train.shard=none"
+                .to_string(),
+        ));
     }
     if task.chunked().is_some() {
         return Err(TrainError::Ranks(
@@ -516,12 +510,13 @@ fn check_ranks(task: &dyn Task, device: &Device, ranks: &Ranks) -> Result<(), Tr
 }
 
 /// Refuses a model whose state alone does not fit into the device's memory, before it is planned: no other batch would help.
-fn check_state(graph: &Graph, device: &Device) -> Result<(), TrainError> {
+fn check_state(graph: &Graph, device: &Device, memory: MemoryShare) -> Result<(), TrainError> {
     let needed = device.state_bytes_needed(graph) as u64;
-    match device.available_memory()? {
+    match memory.available {
         Some(available) if needed > available => {
             let parameters: usize = graph.parameters().iter().map(|parameter| parameter.shape.elements()).sum();
             let what = format!("training a model of {parameters} parameters, with their gradients and moments,");
+            let what = memory.purpose(&what);
             Err(TrainError::TooLarge(refusal(&what, needed, available, "take a smaller model").to_string()))
         }
         _ => Ok(()),
@@ -532,7 +527,7 @@ fn check_state(graph: &Graph, device: &Device) -> Result<(), TrainError> {
 /// `sharding` by how much less that would be if ranks shared out the moments.
 fn check_memory<'o>(
     task: &dyn Task,
-    device: &Device,
+    (device, memory): (&Device, MemoryShare),
     plans: &[Plan],
     rest: usize,
     sharding: usize,
@@ -552,7 +547,7 @@ fn check_memory<'o>(
     };
     let setting = format!("{setting}=");
     let request = MemoryRequest {
-        purpose: format!("training with {setting}{size}"),
+        purpose: memory.purpose(&format!("training with {setting}{size}")),
         setting: &setting,
         size,
         // The longest sample must fit into a batch.
@@ -562,9 +557,9 @@ fn check_memory<'o>(
         other: (sharding > 0).then_some(("train.shard=optimizer", sharding)),
     };
     // Only the group that needs the most: planning all of them for each size would take too long.
-    memory::check(device, &request, |size, recompute| {
+    check_within(memory.available, &request, |size, recompute| {
         let options = options(recipe.train.recompute || recompute);
-        let pass = PassPlan::new(task, &with_rows(arrays, rows_of(size)), &options, device).ok()?;
+        let pass = PassPlan::new(task, &with_rows(arrays, rows_of(size)), &options, device, memory).ok()?;
         total(device.bytes_needed(&pass.plan), size).ok()
     })?;
     Ok(())

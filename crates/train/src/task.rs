@@ -75,8 +75,6 @@ pub struct TaskContext<'c> {
     pub threads: usize,
     /// The directory of the run, if it is resumed from a checkpoint.
     pub resumed: Option<&'c Path>,
-    /// The processes that train together.
-    pub ranks: Ranks,
 }
 
 /// What the training loop must know of a task's data and batches.
@@ -228,11 +226,16 @@ pub trait Task {
     }
 
     /// Evaluates the state's parameters on the validation data, if there is any. `progress` is told how many samples are done, of
-    /// how many.
-    fn evaluate(&mut self, state: &State, progress: &mut dyn FnMut(usize, usize))
-    -> Result<Option<Scores>, TrainError>;
+    /// how many. The ranks are those that share the work out.
+    fn evaluate(
+        &mut self,
+        state: &State,
+        ranks: &Ranks,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Option<Scores>, TrainError>;
 
-    /// Whether [`Task::evaluate`] shares its work out among ranks: all of them call it then. Otherwise rank 0 does.
+    /// Whether [`Task::evaluate`] shares its work out with [`Ranks::share_out`]: all ranks call it then. Otherwise rank 0 does, as if it
+    /// were alone.
     fn shares_evaluation(&self) -> bool {
         false
     }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use vitreous_data::loader::{BatchPosition, Loader};
+use vitreous_data::loader::{BatchPosition, BrokenSample, Loader};
 use vitreous_engine::machine::Machine;
 use vitreous_engine::{Device, Executor, Run, State};
 
-use crate::checkpoint::{Checkpoints, Progress};
+use crate::checkpoint::{Checkpoints, Progress, Values};
 use crate::error::TrainError;
 use crate::evaluation::{Evaluation, EvaluationAbout};
 use crate::events::Events;
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::{Fingerprint, values_but_paths};
 use crate::metrics::{EpochMeans, EvaluationMetrics, GradientMetrics, MetricsFile, TrainingMetrics};
 use crate::observer::{CheckpointAverage, EpochSummary, Observer, Outcome, RunPlan};
 use crate::ranks::{Facts, Ranks, agree, build};
@@ -79,7 +79,9 @@ pub fn train(task: Box<dyn Task>, options: RunOptions, observer: &mut dyn Observ
         instruction_set: Machine::this().instruction_set.to_string(),
         device: if options.device.is_gpu() { "cuda" } else { "cpu" }.to_string(),
         samples: task.facts().samples,
-        fingerprint: Fingerprint::new(task.recipe(), task.data_marks()),
+        recipe: values_but_paths(task.recipe()),
+        data: Fingerprint::new(task.recipe(), task.data_marks()).data,
+        watch_gradients: options.watch_gradients,
     };
     agree(&options.ranks, facts)?;
     let (stepper, state) = Stepper::on_ranks(task.as_ref(), &options.device, &options.ranks)?;
@@ -250,6 +252,7 @@ impl Trainer {
         self.saved = Instant::now();
         self.start = Instant::now();
         self.interval = Interval::begin();
+        self.ranks.expect_progress();
         while self.progress.step < self.schedule.steps {
             let rate = self.schedule.rate(self.progress.step);
             let is_logged = self.is_logged(self.progress.step + 1);
@@ -284,22 +287,29 @@ impl Trainer {
     }
 
     fn save_checkpoint(&mut self) -> Result<(), TrainError> {
-        let moments = self.stepper.gather_moments(&self.state)?;
-        let Some(directory) = &self.directory else { return Ok(()) };
         self.state.bring_home()?;
+        let others = self.stepper.moments_elsewhere(&self.state);
+        let Some(directory) = &self.directory else {
+            return others.map_or(Ok(()), |others| others.help_save(&self.state));
+        };
         directory.directory(CHECKPOINTS)?;
-        let own = moments.map(|(first, second)| self.state.exchange_moments(first, second));
-        let saved = self.checkpoints.save(&self.state, &self.progress, &self.fingerprint);
-        if let Some((first, second)) = own {
-            self.state.exchange_moments(first, second);
-        }
-        saved.map(|_| ())
+        let moments = |index: usize, second: bool| match others {
+            Some(others) => others.moments_of(&self.state, index, second),
+            None => Ok(Vec::new()),
+        };
+        let values = Values { state: &self.state, moments: others.is_some().then_some(&moments) };
+        self.checkpoints.save(&values, &self.progress, &self.fingerprint).map(|_| ())
     }
 
     fn outcome(mut self) -> Result<Outcome, TrainError> {
         let stopped = self.progress.step < self.schedule.steps;
         let mut unreadable = self.loader.as_ref().map_or_else(Vec::new, Loader::broken);
         unreadable.extend(self.task.unreadable());
+        // Each rank reads its own samples.
+        let told = unreadable.into_iter().map(|BrokenSample { name, reason }| (name, reason)).collect();
+        let all: Vec<Vec<(String, String)>> = self.ranks.gather(told)?;
+        let all = all.into_iter().flatten();
+        let mut unreadable: Vec<_> = all.map(|(name, reason)| BrokenSample { name, reason }).collect();
         unreadable.sort();
         unreadable.dedup();
         let step = self.progress.step;
@@ -515,21 +525,33 @@ impl Trainer {
         self.state.bring_home()?;
         self.state.swap_average();
         let mut exported = self.task.exported(&self.state)?;
-        let progress = &mut |done, all| observer.evaluating(done, all);
-        let mut scores = self.task.evaluate(exported.as_ref().unwrap_or(&self.state), progress)?;
+        let ranks = self.ranks.clone();
+        let progress = &mut |done, all| {
+            ranks.note_progress();
+            observer.evaluating(done, all);
+        };
+        let shares = self.task.shares_evaluation();
+        let sharing = if shares { ranks.clone() } else { Ranks::default() };
+        let mut scores = self.task.evaluate(exported.as_ref().unwrap_or(&self.state), &sharing, progress)?;
         let count = self.task.facts().averaging.checkpoints;
         let mut average = None;
-        if count > 1
-            && self.is_last_step()
+        if self.averages_now() {
             // The checkpoint of this step is written after this.
-            && let Some(mean) = self.checkpoints.average_with(&self.state, count - 1)?
-        {
-            let of_mean = self.task.evaluate(&mean, progress)?;
-            let score = of_mean.as_ref().and_then(Scores::deciding);
-            let used = self.is_best(score, scores.as_ref());
-            average = Some(CheckpointAverage { checkpoints: count, score, used });
-            if used {
-                (exported, scores) = (Some(mean), of_mean);
+            let mean = self.checkpoints.average_with(&self.state, count - 1)?;
+            if shares {
+                self.ranks.from_first(Some(mean.is_some()))?;
+            }
+            if let Some(mut mean) = mean {
+                if shares {
+                    self.ranks.numbers_from_first(mean.parameters_mut())?;
+                }
+                let of_mean = self.task.evaluate(&mean, &sharing, progress)?;
+                let score = of_mean.as_ref().and_then(Scores::deciding);
+                let used = self.is_best(score, scores.as_ref());
+                average = Some(CheckpointAverage { checkpoints: count, score, used });
+                if used {
+                    (exported, scores) = (Some(mean), of_mean);
+                }
             }
         }
         let saved = self.save_model(
@@ -555,10 +577,28 @@ impl Trainer {
         }
         self.state.bring_home()?;
         self.state.swap_average();
-        let exported = self.task.exported(&self.state)?;
-        let evaluated = self.task.evaluate(exported.as_ref().unwrap_or(&self.state), &mut |_, _| {});
+        let evaluated = self.help_with_all();
         self.state.swap_average();
-        evaluated.map(|_| ())
+        evaluated
+    }
+
+    /// As rank 0 does in [`Trainer::evaluate`]: the model, and then the mean of checkpoints, which rank 0 reads.
+    fn help_with_all(&mut self) -> Result<(), TrainError> {
+        let exported = self.task.exported(&self.state)?;
+        let ranks = self.ranks.clone();
+        let progress = &mut |_, _| ranks.note_progress();
+        self.task.evaluate(exported.as_ref().unwrap_or(&self.state), &ranks, progress)?;
+        if self.averages_now() && ranks.from_first(None::<bool>)? {
+            let mut mean = self.state.parameters_alone()?;
+            ranks.numbers_from_first(mean.parameters_mut())?;
+            self.task.evaluate(&mean, &ranks, progress)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the mean of the last checkpoints is evaluated, too.
+    fn averages_now(&self) -> bool {
+        self.task.facts().averaging.checkpoints > 1 && self.is_last_step()
     }
 
     /// Whether a score is better than those of all checkpoints, of which the last has been evaluated now. Without validation data

@@ -57,11 +57,7 @@ fn task(overrides: &[&str]) -> Result<ContrastTask, TrainError> {
     let caption = |index: usize| format!("a {} and {} thing", words[index % 6], words[(index / 2 + 1) % 4]);
     let pairs = CaptionedImages { images: Arc::new(Pictures), captions: (0..PAIRS).map(caption).collect() };
     let splits = CaptionSplits { train: pairs.clone(), validation: pairs, classes: Vec::new(), notes: Vec::new() };
-    ContrastTask::new(
-        recipe,
-        splits,
-        &TaskContext { device: &CPU, threads: 1, resumed: None, ranks: Default::default() },
-    )
+    ContrastTask::new(recipe, splits, &TaskContext { device: &CPU, threads: 1, resumed: None })
 }
 
 /// The loss of two batches, the gradients of their mean, and the parameters after the update.

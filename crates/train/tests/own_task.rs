@@ -12,7 +12,7 @@ use vitreous_engine::{
 use vitreous_models::{Architecture, Initialisation, initialise};
 use vitreous_train::metrics::TrainingMetrics;
 use vitreous_train::{
-    Averaging, Correct, Direction, EpochSummary, Format, LOSS, Metric, Objective, Observer, Recipe, RecipeError,
+    Averaging, Correct, Direction, EpochSummary, Format, LOSS, Metric, Objective, Observer, Ranks, Recipe, RecipeError,
     Report, RunOptions, RunPlan, RunTarget, Score, Scores, StepResult, Task, TaskContext, TaskFacts, TaskType,
     TrainError, Weighting, train,
 };
@@ -182,6 +182,7 @@ impl Task for Comparing {
     fn evaluate(
         &mut self,
         state: &State,
+        _ranks: &Ranks,
         _progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Scores>, TrainError> {
         let weight = state.parameter("weight")?;
@@ -225,10 +226,8 @@ impl Observer for Watch {
 fn a_task_from_outside_is_trained() {
     let directory = tempfile::tempdir().expect("a directory");
     let run = directory.path().join("run");
-    let task = LargerNumber.open(
-        LargerNumber.defaults(),
-        &TaskContext { device: &Device::Cpu { threads: 1 }, threads: 1, resumed: None, ranks: Default::default() },
-    );
+    let task = LargerNumber
+        .open(LargerNumber.defaults(), &TaskContext { device: &Device::Cpu { threads: 1 }, threads: 1, resumed: None });
     let options = RunOptions {
         target: RunTarget::New(run.clone()),
         device: Device::Cpu { threads: 1 },

@@ -21,7 +21,7 @@ fn task(overrides: &[&str]) -> Result<Box<dyn Task>, TrainError> {
     let overrides: Vec<String> = usual.iter().chain(overrides).map(|pair| pair.to_string()).collect();
     let recipe = Recipe::read("test", "task = \"transcribe\"", &overrides)?;
     let task = recipe.task;
-    task.open(recipe, &TaskContext { device: &CPU, threads: 1, resumed: None, ranks: Default::default() })
+    task.open(recipe, &TaskContext { device: &CPU, threads: 1, resumed: None })
 }
 
 fn step(task: &dyn Task) -> (f64, State) {

@@ -55,20 +55,11 @@ pub fn join_with(gpu: impl FnOnce(&Launch) -> Result<Option<Arc<cuda::Device>>, 
     Ok(Ranks::of(WORLD.get_or_init(|| Arc::new(world)).clone()))
 }
 
-/// Threads for this process, where `available` were not asked for otherwise: the ranks of a machine share its cores, unless their
-/// launcher has bound each to its own.
+/// Threads for this process, if nobody says how many: the ranks of a machine share its cores, unless their launcher has bound each to
+/// its own.
 pub fn threads(ranks: &Ranks) -> usize {
     let available = vitreous_runtime::threads();
-    match ranks.world() {
-        Some(world) => Launch::threads(world.local_size(), available, cores()),
-        None => available,
-    }
-}
-
-/// The cores of this machine, whether or not this process may use them.
-pub fn cores() -> usize {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    text.lines().filter(|line| line.starts_with("processor")).count()
+    ranks.world().map_or(available, |world| Launch::threads(world.core_sharers(), available))
 }
 
 /// Ends a command. One that has failed ends the other ranks, too: they would wait for it in vain.

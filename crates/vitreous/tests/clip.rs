@@ -85,6 +85,16 @@ impl Place {
     }
 }
 
+#[test]
+fn ranks_share_out_its_test() {
+    let Some(&launcher) = common::ranks::launchers().last() else { return };
+    let place = Place::new();
+    let pairs = place.pairs();
+    let more = ["train.batch=4", "train.chunk=0", "train.epochs=1"];
+    let words = [&["train", "clip", "--data", &pairs], &TINY[..], &more, &ON_CPU].concat();
+    common::ranks::assert_same_as_one(launcher, 2, &words, 1);
+}
+
 /// With a batch in chunks, too.
 #[test]
 fn a_killed_run_ends_with_the_same_bytes() {

@@ -8,33 +8,14 @@ mod common;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::ranks::{Launcher, launchers, processes, run, start};
-use common::training::{TINY, assert_same_results, checkpoints, metrics, saved_step};
+use common::ranks::{Launcher, assert_same_as_one, launchers, processes, run, start, text_of};
+use common::training::{TINY, assert_same_results, checkpoints, saved_step};
 use common::vitreous;
 
 /// A model and data that train in a second, with everything random switched on.
 fn tiny<'w>(more: &[&'w str]) -> Vec<&'w str> {
     let common = ["train", "small", "output.checkpoint_steps=4", "train.batch=500", "optimizer.clip=0.5"];
     [&common[..], &TINY[..6], &TINY[7..10], more, &["--device", "cpu"]].concat()
-}
-
-fn text_of(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
-}
-
-/// Trains with one process that accumulates, and with ranks that do not: both leave the same bytes.
-fn assert_same_as_one(launcher: Launcher, ranks: usize, words: &[&str], accumulate: usize) {
-    let directory = tempfile::tempdir().expect("a directory");
-    let (one, many) = (directory.path().join("one"), directory.path().join("many"));
-    let all = format!("train.accumulate={}", ranks * accumulate);
-    vitreous(&[words, &["--out", text_of(&one), &all]].concat()).succeeded();
-    let own = format!("train.accumulate={accumulate}");
-    let outcome = run(launcher, ranks, &[words, &["--out", text_of(&many), &own]].concat()).succeeded();
-    let told = format!("ranks   {ranks} on 1 host (");
-    assert_eq!(outcome.stderr.matches(&told).count(), 1, "{}", outcome.stderr);
-    assert_eq!(outcome.stdout.matches("Validation: ").count(), 1, "{}", outcome.stdout);
-    assert_same_results(&one, &many);
-    assert!(metrics(&many).iter().any(|line| line["rank_wait"].as_f64().is_some()), "nobody waited");
 }
 
 #[test]
@@ -81,7 +62,9 @@ fn ranks_learn_text_to_the_bytes_of_one_process() {
         assert_same_as_one(launcher, 3, &words, 1);
     }
     if let Some(&launcher) = launchers().last() {
-        assert_same_as_one(launcher, 2, &[&words[..], &["train.precision=bf16"]].concat(), 2);
+        let words = |more: &[&'static str]| [&words[..], &["train.epochs=1"], more].concat();
+        assert_same_as_one(launcher, 2, &words(&["train.precision=bf16"]), 2);
+        assert_same_as_one(launcher, 4, &words(&["train.precision=f32", "train.ema=0.9", "optimizer.clip=0.5"]), 1);
     }
 }
 
@@ -101,11 +84,30 @@ fn moments_that_are_shared_out_are_those_of_one_process() {
         run(launcher, 3, &["train", "--resume", text_of(&many), "--device", "cpu"]).succeeded();
         assert_same_results(&one, &many);
     }
-    if let Some(&launcher) = launchers().last() {
-        let words = tiny(&["train.shard=optimizer", "optimizer.name=lamb"]);
-        let refused = run(launcher, 2, &words);
-        assert!(refused.code != 0 && refused.stderr.contains("use train.shard=none"), "{}", refused.stderr);
-    }
+}
+
+#[test]
+fn moments_of_every_optimizer_and_precision_can_be_shared_out() {
+    let Some(&launcher) = launchers().last() else { return };
+    let sharded = |more: &[&'static str]| {
+        tiny(&[&["train.shard=optimizer", "train.bucket=0.01", "train.epochs=1"], more].concat())
+    };
+    assert_same_as_one(launcher, 2, &sharded(&["optimizer.name=lamb"]), 2);
+    // Matrices that are a piece each.
+    assert_same_as_one(launcher, 3, &sharded(&["optimizer.name=muon"]), 1);
+    assert_same_as_one(launcher, 2, &sharded(&["optimizer.name=muon", "train.ema=0", "train.precision=bf16"]), 1);
+    assert_same_as_one(launcher, 3, &sharded(&["optimizer.name=sgd", "train.precision=bf16"]), 1);
+    assert_same_as_one(launcher, 2, &sharded(&["train.ema=0"]), 3);
+}
+
+#[test]
+fn moments_of_text_models_can_be_shared_out() {
+    let Some(&launcher) = launchers().first() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = prose(directory.path());
+    let words = [&GPT[..], &["--data", &data, "train.epochs=1", "train.shard=optimizer", "train.bucket=0.01"]].concat();
+    assert_same_as_one(launcher, 3, &[&words[..], &["train.precision=f32", "train.ema=0.9"]].concat(), 1);
+    assert_same_as_one(launcher, 2, &[&words[..], &["train.precision=bf16", "optimizer.name=muon"]].concat(), 2);
 }
 
 #[test]
@@ -183,6 +185,48 @@ fn a_rank_that_is_asked_to_end_saves_on_all() {
 }
 
 #[test]
+fn ctrl_c_at_the_launcher_saves() {
+    for launcher in launchers() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let run_directory = directory.path().join("run");
+        // An epoch has 250 updates: nothing else saves before its end.
+        let words =
+            ["train.batch=20", "output.checkpoint_steps=0", "train.epochs=200", "--out", text_of(&run_directory)];
+        let child = start(launcher, 2, &tiny(&words));
+        let began = Instant::now();
+        while std::fs::read_to_string(run_directory.join("metrics.jsonl")).unwrap_or_default().is_empty() {
+            assert!(began.elapsed() < Duration::from_secs(120), "no step was made");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        signal(child.id(), "-INT");
+        let ended = child.wait_with_output().expect("ends");
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(!ended.status.success() && said.contains("saving and stopping"), "{}: {said}", launcher.0);
+        let step = saved_step(&run_directory);
+        assert!(step > 0 && !step.is_multiple_of(250), "{}: saved at step {step}: {said}", launcher.0);
+    }
+}
+
+#[test]
+fn samples_that_another_rank_cannot_read_are_told_of() {
+    let Some(&launcher) = launchers().last() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = directory.path().join("data");
+    for class in ["cat", "cow"] {
+        std::fs::create_dir_all(data.join(class)).expect("a folder");
+        for index in 0..12 {
+            let picture = [&b"P5 4 4 255 "[..], &[index * 20; 16]].concat();
+            let bytes = if index == 5 { b"no picture".to_vec() } else { picture };
+            std::fs::write(data.join(class).join(format!("{index}.pgm")), bytes).expect("written");
+        }
+    }
+    let out = directory.path().join("run");
+    let words = tiny(&["--data", text_of(&data), "--out", text_of(&out), "train.batch=2", "train.epochs=1"]);
+    let said = run(launcher, 2, &words).succeeded().stderr;
+    assert!(said.contains("cat/5.pgm") && said.contains("cow/5.pgm"), "{said}");
+}
+
+#[test]
 fn a_rank_that_hangs_ends_the_run_with_its_name() {
     let Some(&launcher) = launchers().first() else { return };
     let directory = tempfile::tempdir().expect("a directory");
@@ -225,24 +269,73 @@ fn a_rank_that_is_killed_ends_the_run_and_is_named() {
     }
 }
 
+/// Starts two ranks with command lines of their own, which must be refused. What is said.
+fn refused(launcher: Launcher, first: &[&str], other: &[&str]) -> String {
+    let program = env!("CARGO_BIN_EXE_vitreous");
+    let mut command = std::process::Command::new(launcher.0);
+    command.args(launcher.1).args(["-n", "1", program]).args(first).args([":", "-n", "1", program]).args(other);
+    let ended = command.output().expect("mpirun starts");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(!ended.status.success(), "{other:?}: {said}");
+    said
+}
+
 #[test]
 fn ranks_that_differ_are_refused_before_the_first_step() {
     let Some(&launcher) = launchers().last() else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let run_directory = directory.path().join("run");
-    // Each rank has its own command line.
     let words = tiny(&["--out", text_of(&run_directory)]);
-    let other = [&words[..], &["optimizer.lr=0.1"]].concat();
-    let program = env!("CARGO_BIN_EXE_vitreous");
-    let mut command = std::process::Command::new(launcher.0);
-    command.args(launcher.1).args(["-n", "1", program]).args(&words).args([":", "-n", "1", program]).args(&other);
-    let ended = command.output().expect("mpirun starts");
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert!(!ended.status.success(), "{said}");
-    for part in ["was started with something else than rank 0", "`optimizer.lr` is 0.1, and 0.002 on rank 0"] {
-        assert!(said.contains(part), "{said}");
+    for (other, difference) in [
+        ("optimizer.lr=0.1", "`optimizer.lr` is 0.1, and 0.002 on rank 0"),
+        // What changes nothing in what is learned decides what ranks wait for.
+        ("train.shard=optimizer", "`train.shard` is \"optimizer\", and \"none\" on rank 0"),
+        ("train.bucket=0.5", "`train.bucket` is 0.5, and 25"),
+        ("output.eval_epochs=2", "`output.eval_epochs` is 2, and 1 on rank 0"),
+        ("--watch=gradients", "--watch=gradients is on, and off on rank 0"),
+    ] {
+        let said = refused(launcher, &words, &[&words[..], &[other]].concat());
+        assert!(said.contains("was started with something else than rank 0"), "{said}");
+        assert!(said.contains(difference), "{said}");
+        assert!(!run_directory.exists(), "a run was begun");
     }
-    assert!(!run_directory.exists(), "a run was begun");
+}
+
+#[test]
+fn ranks_that_begin_with_other_parameters_are_refused() {
+    let Some(&launcher) = launchers().last() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let [one, other, out] = ["one", "other", "out"].map(|name| directory.path().join(name));
+    for (run_directory, seed) in [(&one, "train.seed=1"), (&other, "train.seed=2")] {
+        vitreous(&tiny(&["--out", text_of(run_directory), "train.epochs=1", seed])).succeeded();
+    }
+    let from =
+        |init| ["train", "finetune", "--init", init, "train.epochs=1", "--device", "cpu", "--out", text_of(&out)];
+    let said = refused(launcher, &from(text_of(&one)), &from(text_of(&other)));
+    assert!(said.contains("begins with other parameters than rank 0"), "{said}");
+    assert!(said.contains("rank 1 (host "), "{said}");
+}
+
+/// The number behind a text.
+fn number_behind(text: &str, what: &str) -> u64 {
+    let rest = text.split(what).nth(1).unwrap_or_else(|| panic!("`{what}` is not in {text}"));
+    rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a number")
+}
+
+#[test]
+fn the_ranks_of_a_host_have_its_memory_between_them() {
+    let Some(&launcher) = launchers().last() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let out = directory.path().join("run");
+    let words =
+        ["train", "small", "model.preset=vit_base_patch16_384", "train.batch=10000", "--device", "cpu", "--out"];
+    let words = [&words[..], &[text_of(&out)]].concat();
+    let one = vitreous(&[&words[..], &["train.accumulate=2"]].concat()).stderr;
+    let two = run(launcher, 2, &words).stderr;
+    assert!(two.contains("train.batch=10000 on each of 2 ranks of this host, which share its memory, needs "), "{two}");
+    let [one, two] = [one, two].map(|said| number_behind(&said, "take a smaller batch: train.batch="));
+    // Half as many, and fewer: each has parameters and moments of its own.
+    assert!(two <= one * 6 / 10, "{one} images alone, {two} each of two");
 }
 
 #[test]

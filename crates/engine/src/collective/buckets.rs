@@ -15,13 +15,19 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    fn new(pieces: Vec<Range<usize>>, size: usize) -> Bucket {
+    /// Cuts pieces into parts. `held` is how many floats each rank has of other buckets, and of this one afterwards: who has fewer gets
+    /// more, because pieces may be large.
+    fn new(pieces: Vec<Range<usize>>, held: &mut [usize]) -> Bucket {
         let total: usize = pieces.iter().map(ExactSizeIterator::len).sum();
+        let equal = (held.iter().sum::<usize>() + total).div_ceil(held.len());
+        let missing: Vec<usize> = held.iter().map(|&held| equal.saturating_sub(held)).collect();
+        let all_missing = missing.iter().sum::<usize>().max(1) as u128;
         let (mut cuts, mut owners) = (vec![0], vec![0]);
-        let (mut floats, mut place) = (0, 0);
-        for rank in 1..size {
-            // As near to an equal share as whole pieces allow.
-            let share = total * rank / size;
+        let (mut floats, mut place, mut missing_before) = (0, 0, 0);
+        for missing in &missing[..held.len() - 1] {
+            missing_before += missing;
+            // As near to its share as whole pieces allow.
+            let share = (total as u128 * missing_before as u128 / all_missing) as usize;
             while place < pieces.len() && floats + pieces[place].len() / 2 < share {
                 floats += pieces[place].len();
                 place += 1;
@@ -31,6 +37,7 @@ impl Bucket {
         }
         cuts.push(total);
         owners.push(pieces.len());
+        held.iter_mut().zip(cuts.windows(2)).for_each(|(held, cut)| *held += cut[1] - cut[0]);
         Bucket { pieces, cuts, owners }
     }
 
@@ -76,18 +83,18 @@ impl Buckets {
     /// Cuts parameters, given as the pieces of each in the order in which their gradients are ready, into buckets of about so many
     /// floats, for so many ranks. A parameter is in one bucket.
     pub fn new(parameters: &[Vec<Range<usize>>], floats: usize, size: usize) -> Buckets {
-        let (mut all, mut pieces, mut filled) = (Vec::new(), Vec::new(), 0);
+        let (mut all, mut pieces, mut filled, mut held) = (Vec::new(), Vec::new(), 0, vec![0; size]);
         for parameter in parameters {
             let length: usize = parameter.iter().map(ExactSizeIterator::len).sum();
             if filled > 0 && filled + length > floats {
-                all.push(Bucket::new(std::mem::take(&mut pieces), size));
+                all.push(Bucket::new(std::mem::take(&mut pieces), &mut held));
                 filled = 0;
             }
             pieces.extend(parameter.iter().cloned());
             filled += length;
         }
         if !pieces.is_empty() {
-            all.push(Bucket::new(pieces, size));
+            all.push(Bucket::new(pieces, &mut held));
         }
         Buckets { all }
     }
@@ -152,8 +159,18 @@ mod tests {
     }
 
     #[test]
+    fn pieces_that_fill_a_bucket_each_are_shared_out_too() {
+        let parameters: Vec<Vec<Range<usize>>> = (0..12).map(|index| vec![100 * index..100 * index + 100]).collect();
+        for size in [2, 3, 4] {
+            let buckets = Buckets::new(&parameters, 100, size);
+            let parts: Vec<usize> = (0..size).map(|rank| buckets.floats_of(rank)).collect();
+            assert_eq!(parts, vec![1200 / size; size]);
+        }
+    }
+
+    #[test]
     fn what_is_collected_goes_back_to_its_place() {
-        let bucket = Bucket::new(vec![4..6, 0..1], 2);
+        let bucket = Bucket::new(vec![4..6, 0..1], &mut [0, 0]);
         let flat = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
         let floats = bucket.collect(&flat);
         assert_eq!(floats, [4.0, 5.0, 0.0]);

@@ -56,14 +56,26 @@ impl Launch {
         Ok(Some(found).filter(|launch| launch.size > 1))
     }
 
-    /// Threads for each of so many processes of a machine, where `available` of its `cores` are allowed: the cores are shared out, unless
-    /// the launcher has bound each process to its own.
-    pub fn threads(local_size: usize, available: usize, cores: usize) -> usize {
-        match local_size > 1 && available >= cores {
-            true => (available / local_size).max(1),
-            false => available.max(1),
-        }
+    /// Threads for each of so many processes that have the same `available` cores between them.
+    pub fn threads(sharers: usize, available: usize) -> usize {
+        (available / sharers.max(1)).max(1)
     }
+
+    /// Whether the launcher has bound this process to some of the cores that it may use itself. The limits of a container are those of
+    /// both, and bind nobody.
+    pub fn is_bound() -> bool {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).map(str::trim);
+        let launcher = parent.and_then(cores_of);
+        launcher.is_some() && launcher != cores_of("self")
+    }
+}
+
+/// The cores that a process may use, as the system lists them (`0-3,8`), by its number or `self`.
+pub(super) fn cores_of(process: &str) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    cores.map(|cores| cores.trim().to_string())
 }
 
 fn known(variable: Lookup) -> Result<Option<Launch>> {
@@ -212,10 +224,9 @@ mod tests {
     }
 
     #[test]
-    fn ranks_share_the_cores_of_a_machine_unless_they_are_bound() {
-        assert_eq!(Launch::threads(4, 16, 16), 4);
-        assert_eq!(Launch::threads(4, 2, 2), 1);
-        assert_eq!(Launch::threads(4, 3, 16), 3, "bound by the launcher");
-        assert_eq!(Launch::threads(1, 16, 16), 16);
+    fn ranks_share_the_cores_that_they_have_in_common() {
+        assert_eq!(Launch::threads(4, 16), 4);
+        assert_eq!(Launch::threads(4, 2), 1);
+        assert_eq!(Launch::threads(1, 16), 16);
     }
 }

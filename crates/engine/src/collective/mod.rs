@@ -16,6 +16,7 @@ pub(crate) mod launch;
 pub mod mpi;
 pub mod nccl;
 mod peers;
+mod progress;
 pub(crate) mod signs;
 mod sums;
 pub mod threads;

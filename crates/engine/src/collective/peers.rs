@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::launch::cores_of;
 use crate::error::{Error, Result};
 
 /// Between two looks: launchers end all processes within some milliseconds of the first.
@@ -19,25 +20,33 @@ pub(super) struct Process {
     pub id: u32,
     /// When it began, as the system counts: another process may get the same number later, or have it in another container.
     pub began: u64,
+    /// The cores that it may use, as the system lists them: `0-3,8`. Empty where it does not say.
+    pub cores: String,
 }
 
 impl Process {
     /// This one.
     pub fn this(host: String) -> Process {
         let id = std::process::id();
-        Process { host, id, began: began(id).unwrap_or(0) }
+        Process { host, id, began: began(id).unwrap_or(0), cores: cores_of("self").unwrap_or_default() }
     }
 
     /// As a line of text.
     pub fn to_line(&self) -> String {
-        format!("{} {} {}", self.id, self.began, self.host)
+        format!("{} {} {} {}", self.id, self.began, self.cores, self.host)
     }
 
     /// From a line of text.
     pub fn of_line(line: &str) -> Option<Process> {
-        let mut words = line.splitn(3, ' ');
-        let (id, began, host) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?.to_string());
-        Some(Process { host, id, began })
+        let mut words = line.splitn(4, ' ');
+        let (id, began) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let (cores, host) = (words.next()?.to_string(), words.next()?.to_string());
+        Some(Process { host, id, began, cores })
+    }
+
+    /// Whether two processes have the same cores between them.
+    pub fn shares_cores_with(&self, other: &Process) -> bool {
+        (&self.host, &self.cores) == (&other.host, &other.cores)
     }
 
     fn is_alive(&self) -> bool {
@@ -120,6 +129,10 @@ impl Neighbours {
             for (end, (_, process)) in ends.iter_mut().zip(&self.watched).filter(|(end, _)| end.is_none()) {
                 *end = (!process.is_alive()).then(|| process.end());
             }
+            // One that was killed while all others live is the first. It is named at once: MPICH's launcher leaves little time for it.
+            if ends.iter().flatten().eq([&End::Killed]) {
+                break;
+            }
             std::thread::sleep(INTERVAL);
         }
         if ends.contains(&Some(End::Failed)) {
@@ -160,7 +173,7 @@ mod tests {
         let this = Process::this("a host with spaces".to_string());
         assert_eq!(Process::of_line(&this.to_line()), Some(this.clone()));
         let other = Process { id: child.id(), began: began(child.id()).expect("it runs"), ..this.clone() };
-        let elsewhere = Process { host: "b".to_string(), id: 1, began: 1 };
+        let elsewhere = Process { host: "b".to_string(), id: 1, began: 1, cores: "0".to_string() };
         // What only has the same number as a process that is seen here is in another container.
         let unseen = Process { began: other.began + 1, ..other.clone() };
         let mut neighbours = Neighbours::of(&[this, other, elsewhere, unseen], 0);
@@ -176,5 +189,16 @@ mod tests {
         }
         child.wait().expect("ended");
         assert!(matches!(found, Err(Error::Lost { rank: 1, .. })), "{found:?}");
+    }
+
+    #[test]
+    fn processes_share_the_cores_that_they_have_in_common() {
+        let of =
+            |host: &str, cores: &str| Process { host: host.to_string(), id: 1, began: 1, cores: cores.to_string() };
+        assert!(of("a", "0-3").shares_cores_with(&of("a", "0-3")));
+        assert!(!of("a", "0-3").shares_cores_with(&of("a", "4-7")), "bound by the launcher");
+        assert!(!of("a", "0-3").shares_cores_with(&of("b", "0-3")));
+        let this = Process::this("a host".to_string());
+        assert!(!this.cores.is_empty() && this.shares_cores_with(&this.clone()));
     }
 }

@@ -7,12 +7,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::peers::{Neighbours, Process};
+use super::progress::Progress;
 use super::{Collective, Launch, Launcher, gather_all, mpi, nccl};
 use crate::cuda;
 use crate::error::{Error, Result};
 
 /// How often the others are looked at while there is nothing to do.
-const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(20);
 /// How long a thread waits, for what will not come, to be ended with the whole run.
 const LAST_WAIT: Duration = Duration::from_secs(20);
 
@@ -39,7 +40,9 @@ pub struct World {
     rank: usize,
     local_rank: usize,
     local_size: usize,
+    core_sharers: usize,
     hosts: Vec<String>,
+    progress: Arc<Progress>,
     name: String,
     orders: Sender<Order>,
     /// Nanoseconds that others were waited for.
@@ -80,6 +83,8 @@ impl World {
     ) -> Result<World> {
         let (orders, inbox) = channel();
         let (ready, opened) = sync_channel(1);
+        let progress = Arc::new(Progress::new());
+        let of_thread = progress.clone();
         let communicate = move || {
             let mut link = match open() {
                 Ok(link) => link,
@@ -96,7 +101,7 @@ impl World {
             };
             let (hosts, neighbours) = (all.iter().map(|p| p.host.clone()).collect(), Neighbours::of(all, rank));
             drop(ready.send(known));
-            Communicator { link, inbox, neighbours, hosts, on_fault }.run();
+            Communicator { link, inbox, neighbours, hosts, progress: of_thread, on_fault }.run();
         };
         let started = thread::Builder::new().name("communication".to_string()).spawn(communicate);
         started.map_err(|error| Error::Machine(format!("the system refuses a thread: {error}")))?;
@@ -117,7 +122,9 @@ impl World {
             rank,
             local_rank: all[..rank].iter().filter(on_this).count(),
             local_size: all.iter().filter(on_this).count(),
+            core_sharers: all.iter().filter(|process| process.shares_cores_with(&all[rank])).count(),
             hosts: all.iter().map(|process| process.host.clone()).collect(),
+            progress,
             name,
             orders,
             waited: AtomicU64::new(0),
@@ -144,6 +151,11 @@ impl World {
         self.local_size
     }
 
+    /// How many processes have the same cores of its machine between them, with itself: fewer than all where the launcher has bound them.
+    pub fn core_sharers(&self) -> usize {
+        self.core_sharers
+    }
+
     /// The machine of each rank.
     pub fn hosts(&self) -> &[String] {
         &self.hosts
@@ -164,6 +176,7 @@ impl World {
         &self,
         work: impl FnOnce(&mut dyn Collective) -> Result<T> + Send + 'static,
     ) -> Pending<T> {
+        self.progress.note();
         let (give, take) = sync_channel(1);
         let job = move |link: &mut dyn Collective| {
             let result = work(link)?;
@@ -181,7 +194,7 @@ impl World {
             return Ok(ready);
         }
         let before = Instant::now();
-        let result = pending.0.recv();
+        let result = self.progress.while_waiting(|| pending.0.recv());
         self.waited.fetch_add(before.elapsed().as_nanos() as u64, Ordering::Relaxed);
         result.map_err(|_| {
             // The thread says what happened, and ends the process.
@@ -223,6 +236,16 @@ impl World {
     /// How long others were waited for, since this was asked before.
     pub fn take_waited(&self) -> Duration {
         Duration::from_nanos(self.waited.swap(0, Ordering::Relaxed))
+    }
+
+    /// From now on this process must come further within a limit, or it ends all: see [`World::note_progress`].
+    pub fn expect_progress(&self, limit: Duration) {
+        self.progress.expect(limit);
+    }
+
+    /// This process comes further. Whatever it asks of the others says so, too, and waiting for them is no standstill.
+    pub fn note_progress(&self) {
+        self.progress.note();
     }
 
     /// Ends all processes. Returns only if that fails.
@@ -279,6 +302,7 @@ struct Communicator {
     inbox: Receiver<Order>,
     neighbours: Neighbours,
     hosts: Vec<String>,
+    progress: Arc<Progress>,
     on_fault: OnFault,
 }
 
@@ -299,7 +323,8 @@ impl Communicator {
         loop {
             match self.inbox.recv_timeout(PAUSE) {
                 Ok(Order::Do(job)) => {
-                    let mut watched = Watched { link: self.link.as_mut(), neighbours: &mut self.neighbours };
+                    let Communicator { link, neighbours, progress, .. } = self;
+                    let mut watched = Watched { link: link.as_mut(), neighbours, progress };
                     job(&mut watched)?;
                 }
                 Ok(Order::Abort(code)) => {
@@ -313,6 +338,7 @@ impl Communicator {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     self.neighbours.look()?;
+                    self.progress.check(self.link.rank())?;
                     self.link.watch()?;
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
@@ -325,6 +351,7 @@ impl Communicator {
 struct Watched<'w> {
     link: &'w mut dyn Collective,
     neighbours: &'w mut Neighbours,
+    progress: &'w Progress,
 }
 
 impl Collective for Watched<'_> {
@@ -351,9 +378,11 @@ impl Collective for Watched<'_> {
         idle: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
         self.link.watch()?;
-        let Watched { link, neighbours } = self;
+        let Watched { link, neighbours, progress } = self;
+        let rank = link.rank();
         link.exchange_while(sends, receives, &mut || {
             neighbours.look()?;
+            progress.check(rank)?;
             idle()
         })
     }

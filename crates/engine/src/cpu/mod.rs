@@ -318,15 +318,19 @@ impl Executor {
     /// As [`Executor::run`], of an update of a state whose moments are shared out.
     pub fn run_sharded(&mut self, state: &mut State, run: Run, link: &mut dyn ShardLink) -> Result<()> {
         self.check_state(state)?;
-        let whole = |node: &Node| matches!(node.op, Op::Lamb(_) | Op::MuonDirection(_) | Op::MuonUpdate(_));
-        let (Some(shard), None) = (state.shard(), self.plan.graph().nodes().iter().find(|node| whole(node))) else {
-            let message =
-                "updates are shared out with AdamW and SGD alone: the others need whole parameters".to_string();
-            return Err(Error::Machine(message));
-        };
-        let pieces = updates::pieces(self.plan.graph().parameters(), Some(shard));
+        let graph = self.plan.graph();
+        let pieces = updates::pieces(graph.parameters(), state.shard());
+        let nodes = updates::of_others(graph, &pieces);
+        // An average is taken of all parameters, and completes them first.
+        let averages = graph.nodes().iter().any(|node| matches!(node.op, Op::Ema(_)));
         let link = Mutex::new(link);
-        self.run_nodes(Some(&updates::Buffers::new(state, &pieces, Some(&link))), None, run, None, None)
+        let others = updates::Others { link: &link, nodes: &nodes };
+        let buffers = updates::Buffers::new(state, &pieces, Some(others));
+        self.run_nodes(Some(&buffers), None, run, None, None)?;
+        if !averages {
+            buffers.complete_parameters();
+        }
+        Ok(())
     }
 
     fn run_lending(&mut self, state: &mut State, caches: Option<CacheSlots>, run: Run) -> Result<()> {
@@ -402,12 +406,15 @@ impl Executor {
             let kernel_of =
                 |index| Kernel { graph, index, node: &graph.nodes()[index], memory, run, tile: None, fault: &fault };
             let kernel = kernel_of(index);
+            let is_elsewhere = |index: usize| buffers.is_some_and(|buffers| buffers.is_elsewhere(index));
             match chains.next_if(|chain| chain.first == index) {
+                Some(chain) if (chain.first..=chain.last).all(is_elsewhere) => index = chain.last,
                 Some(chain) => {
                     run_chain(&self.plan, chain, kernel, &mut team, watch);
                     index = chain.last;
                 }
                 None if watch.is_some() && kernel.node.op.has_effect() => {}
+                None if is_elsewhere(index) => {}
                 // It has run already.
                 None if notes.as_ref().is_some_and(|notes| notes.has_run(index)) => {}
                 None => {

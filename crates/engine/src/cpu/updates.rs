@@ -6,7 +6,7 @@ use super::kernel::{Kernel, tile_rows};
 use super::memory::Shared;
 use super::rows::{self, AdamwStep, LambStep, SgdStep};
 use super::team::Team;
-use crate::graph::Parameter;
+use crate::graph::{Graph, Parameter};
 use crate::ops::{AdamW, GradientNorm, Group, Lamb, MuonDirection, MuonUpdate, Op, Sgd};
 use crate::shard::{Shard, ShardLink};
 use crate::state::State;
@@ -24,7 +24,14 @@ pub(super) struct Buffers<'a> {
     ema: Shared<'a, f32>,
     pieces: &'a [Piece],
     /// The processes that have the moments of other pieces.
-    link: Option<&'a dyn Link>,
+    others: Option<Others<'a>>,
+}
+
+/// The processes that have the moments of other pieces, and by node whether it is theirs alone: see [`of_others`].
+#[derive(Clone, Copy)]
+pub(super) struct Others<'a> {
+    pub link: &'a dyn Link,
+    pub nodes: &'a [bool],
 }
 
 /// What an update needs of other processes, asked for by one thread at a time.
@@ -70,6 +77,20 @@ pub(super) fn pieces(table: &[Parameter], shard: Option<&Shard>) -> Vec<Piece> {
     pieces
 }
 
+/// The nodes of an update that are another process's: they lead from the direction of a parameter to its update, and have no other use.
+pub(super) fn of_others(graph: &Graph, pieces: &[Piece]) -> Vec<bool> {
+    let mut skipped = vec![false; graph.nodes().len()];
+    for (index, node) in graph.nodes().iter().enumerate() {
+        let is_elsewhere =
+            |parameter| pieces.iter().any(|piece: &Piece| piece.index == parameter && piece.moments.is_none());
+        skipped[index] = match &node.op {
+            Op::MuonDirection(op) => is_elsewhere(op.parameter),
+            _ => node.inputs.iter().any(|input| skipped[input.node()]),
+        };
+    }
+    skipped
+}
+
 /// How many [`pieces`] there are. A plan asks for this of models that are larger than any memory, so they are not listed.
 fn piece_count(table: &[Parameter]) -> usize {
     let trained = table.iter().filter(|parameter| parameter.gradient_offset.is_some());
@@ -78,7 +99,7 @@ fn piece_count(table: &[Parameter]) -> usize {
 
 impl<'a> Buffers<'a> {
     /// The buffers of a state.
-    pub fn new(state: &'a mut State, pieces: &'a [Piece], link: Option<&'a dyn Link>) -> Self {
+    pub fn new(state: &'a mut State, pieces: &'a [Piece], others: Option<Others<'a>>) -> Self {
         Buffers {
             parameters: Shared::new(state.parameters.as_mut_slice()),
             gradients: Shared::new(state.gradients.as_mut_slice()),
@@ -86,16 +107,27 @@ impl<'a> Buffers<'a> {
             second: Shared::new(state.second.as_mut_slice()),
             ema: Shared::new(state.ema.as_mut_slice()),
             pieces,
-            link,
+            others,
         }
     }
 
-    /// Gets the pieces that other processes have updated.
-    fn complete_parameters(&self) {
-        if let Some(link) = self.link {
+    /// Whether another process runs a node.
+    pub fn is_elsewhere(&self, node: usize) -> bool {
+        self.others.is_some_and(|others| others.nodes[node])
+    }
+
+    /// Where gradient and moments of a parameter begin that is updated as a whole; `None` if another process does it.
+    fn whole(&self, parameter: usize) -> Option<(usize, usize)> {
+        let first = self.pieces.iter().find(|piece| piece.index == parameter)?;
+        Some((first.gradient, first.moments?))
+    }
+
+    /// Gets the pieces that other processes have updated. Nothing where there are none.
+    pub fn complete_parameters(&self) {
+        if let Some(others) = self.others {
             // SAFETY: the update has ended, and nothing else runs.
             let parameters = unsafe { self.parameters.range(0..self.parameters.len()) };
-            link.complete(parameters);
+            others.link.complete(parameters);
         }
     }
 }
@@ -104,14 +136,8 @@ impl<'a> Buffers<'a> {
 pub(super) fn run(kernel: &Kernel, team: &mut Team, buffers: &Buffers) {
     match &kernel.node.op {
         Op::GradientNorm(op) => gradient_norm(kernel, team, buffers, op),
-        Op::AdamW(op) => {
-            adamw(kernel, team, buffers, op);
-            buffers.complete_parameters();
-        }
-        Op::Sgd(op) => {
-            sgd(kernel, team, buffers, op);
-            buffers.complete_parameters();
-        }
+        Op::AdamW(op) => adamw(kernel, team, buffers, op),
+        Op::Sgd(op) => sgd(kernel, team, buffers, op),
         Op::Lamb(op) => lamb(kernel, team, buffers, op),
         Op::MuonDirection(op) => muon_direction(kernel, team, buffers, op),
         Op::MuonUpdate(op) => muon_update(kernel, team, buffers, op),
@@ -164,12 +190,12 @@ fn gradient_norm(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Gradi
     });
     // SAFETY: all tiles have finished.
     let partial = unsafe { workspace.range(0..2 * buffers.pieces.len()) };
-    let sum: f64 = match buffers.link {
+    let sum: f64 = match buffers.others {
         None => partial.chunks_exact(2).map(get_f64).sum(),
-        Some(link) => {
+        Some(others) => {
             // Each is of one process, and 0 elsewhere: added in the same order, they are the same sum.
             let mut all: Vec<f64> = partial.chunks_exact(2).map(get_f64).collect();
-            link.add_up(&mut all);
+            others.link.add_up(&mut all);
             all.iter().sum()
         }
     };
@@ -274,36 +300,43 @@ fn lamb(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Lamb) {
     let workspace = kernel.workspace();
     team.run(buffers.pieces.len(), &|tile, _| {
         let piece = &buffers.pieces[tile];
-        let flat = piece.gradient..piece.gradient + piece.length;
         // SAFETY: each tile has its own part of every buffer.
         unsafe {
-            let (parameters, updates) = rows::lamb_moments(
-                buffers.parameters.range(piece.parameter..piece.parameter + piece.length),
-                buffers.gradients.range(flat.clone()),
-                buffers.first.range(flat.clone()),
-                buffers.second.range(flat),
-                &step_of(&group_of(&op.groups, piece)),
-            );
+            let (parameters, updates) = match piece.moments {
+                None => (0.0, 0.0),
+                Some(moments) => rows::lamb_moments(
+                    buffers.parameters.range(piece.parameter..piece.parameter + piece.length),
+                    buffers.gradients.range(piece.gradient..piece.gradient + piece.length),
+                    buffers.first.range(moments..moments + piece.length),
+                    buffers.second.range(moments..moments + piece.length),
+                    &step_of(&group_of(&op.groups, piece)),
+                ),
+            };
             put_f64(workspace.range(4 * tile..4 * tile + 2), parameters);
             put_f64(workspace.range(4 * tile + 2..4 * tile + 4), updates);
         }
     });
-    let sums = kernel.memory.read_workspace(kernel.index);
+    let mut sums: Vec<f64> =
+        kernel.memory.read_workspace(kernel.index)[..4 * buffers.pieces.len()].chunks_exact(2).map(get_f64).collect();
+    if let Some(others) = buffers.others {
+        // As for the gradient norm.
+        others.link.add_up(&mut sums);
+    }
     let squares = |index: usize, which: usize| -> f64 {
         let of_parameter = buffers.pieces.iter().enumerate().filter(|(_, piece)| piece.index == index);
-        of_parameter.map(|(tile, _)| get_f64(&sums[4 * tile + which..4 * tile + which + 2])).sum()
+        of_parameter.map(|(tile, _)| sums[2 * tile + which]).sum()
     };
     team.run(buffers.pieces.len(), &|tile, _| {
         let piece = &buffers.pieces[tile];
+        let Some(moments) = piece.moments else { return };
         let group = group_of(&op.groups, piece);
-        let trust = op.trust(&group, squares(piece.index, 0), squares(piece.index, 2));
-        let flat = piece.gradient..piece.gradient + piece.length;
+        let trust = op.trust(&group, squares(piece.index, 0), squares(piece.index, 1));
         // SAFETY: each tile has its own part of every buffer.
         unsafe {
             rows::lamb_move(
                 buffers.parameters.range(piece.parameter..piece.parameter + piece.length),
-                buffers.first.range(flat.clone()),
-                buffers.second.range(flat),
+                buffers.first.range(moments..moments + piece.length),
+                buffers.second.range(moments..moments + piece.length),
                 &step_of(&group),
                 rate * group.rate_factor * trust,
             );
@@ -317,7 +350,7 @@ fn muon_direction(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Muon
     let floats = kernel.output_type(0).shape.elements();
     let length = floats / op.matrices;
     let tiles = length.div_ceil(TILE);
-    let start = kernel.graph.parameters()[op.parameter].gradient_offset.expect("a trained parameter has a gradient");
+    let Some((start, moments)) = buffers.whole(op.parameter) else { return };
     let factor = kernel.input_f32(0)[0];
     let (beta, fresh) = (op.momentum as f32, (1.0 - op.momentum) as f32);
     let range_of = |tile: usize| {
@@ -327,10 +360,10 @@ fn muon_direction(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Muon
     };
     team.run(op.matrices * tiles, &|tile, _| {
         let range = range_of(tile);
-        let flat = start + range.start..start + range.end;
         // SAFETY: each tile has its own part of the direction and its own sum; gradients and momentum are only read.
         let (to, gradients, momentum, sum) = unsafe {
-            let (gradients, momentum) = (buffers.gradients.range(flat.clone()), buffers.first.range(flat));
+            let gradients = buffers.gradients.range(start + range.start..start + range.end);
+            let momentum = buffers.first.range(moments + range.start..moments + range.end);
             (direction.range(range), gradients, momentum, sums.range(2 * tile..2 * tile + 2))
         };
         if factor.is_nan() {
@@ -358,18 +391,18 @@ fn muon_direction(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &Muon
 fn muon_update(kernel: &Kernel, team: &mut Team, buffers: &Buffers, op: &MuonUpdate) {
     let Some(factor) = gradient_factor(kernel) else { return };
     let parameter = &kernel.graph.parameters()[op.parameter];
-    let gradient = parameter.gradient_offset.expect("a trained parameter has a gradient");
+    let Some((gradient, moments)) = buffers.whole(op.parameter) else { return };
     let rate = f64::from(kernel.input_f32(0)[0]) * op.group.rate_factor;
     let (factor, fresh) = (factor as f32, (1.0 - op.momentum) as f32);
     let (keep, stride) = ((1.0 - rate * op.group.decay) as f32, (rate * op.scale) as f32);
     let direction = kernel.input_f32(2);
     team.run(direction.len().div_ceil(TILE), &|tile, _| {
         let range = tile_rows(tile, TILE, direction.len());
-        let flat = gradient + range.start..gradient + range.end;
         // SAFETY: each tile has its own part of every buffer.
         let (values, gradients, momentum) = unsafe {
             let values = buffers.parameters.range(parameter.offset + range.start..parameter.offset + range.end);
-            (values, buffers.gradients.range(flat.clone()), buffers.first.range(flat))
+            let gradients = buffers.gradients.range(gradient + range.start..gradient + range.end);
+            (values, gradients, buffers.first.range(moments + range.start..moments + range.end))
         };
         let moments = momentum.iter_mut().zip(gradients);
         for ((value, (m, &mut g)), &o) in values.iter_mut().zip(moments).zip(&direction[range]) {
@@ -403,6 +436,7 @@ fn accumulate(kernel: &Kernel, team: &mut Team, buffers: &Buffers, parameter: us
 
 /// The moving average of all parameters, trained or not.
 fn ema(kernel: &Kernel, team: &mut Team, buffers: &Buffers) {
+    buffers.complete_parameters();
     if gradient_factor(kernel).is_none() {
         return;
     }

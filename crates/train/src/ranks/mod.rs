@@ -8,11 +8,13 @@
 //! All ranks have the same parameters. Rank 0 writes and prints.
 
 mod agreement;
+mod memory;
 mod parcel;
 mod reducer;
 mod shards;
 
-pub(crate) use agreement::{Facts, agree, build};
+pub(crate) use agreement::{Facts, agree, agree_on_parameters, build};
+pub(crate) use memory::MemoryShare;
 pub use parcel::Parcel;
 pub use reducer::Reducer;
 pub(crate) use shards::{Link, Moments};
@@ -25,6 +27,10 @@ use serde::de::DeserializeOwned;
 use vitreous_engine::collective::World;
 
 use crate::error::TrainError;
+
+/// How long a rank may compute, read or write without a sign that it comes further: no batch, no tested sample, nothing that it asks of the
+/// others. The longest is a checkpoint that rank 0 writes.
+const LONGEST_STANDSTILL: Duration = Duration::from_secs(3600);
 
 /// The processes that train together; the default is one alone.
 #[derive(Clone, Default)]
@@ -135,6 +141,20 @@ impl Ranks {
             bytemuck::cast_slice_mut(part).copy_from_slice(&bytes);
         }
         Ok(())
+    }
+
+    /// From now on each rank must come further within [`LONGEST_STANDSTILL`], or it ends all with its name.
+    pub fn expect_progress(&self) {
+        if let Some(world) = &self.world {
+            world.expect_progress(LONGEST_STANDSTILL);
+        }
+    }
+
+    /// This rank comes further.
+    pub fn note_progress(&self) {
+        if let Some(world) = &self.world {
+            world.note_progress();
+        }
     }
 
     /// Waits for all to come here.

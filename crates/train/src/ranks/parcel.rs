@@ -22,6 +22,36 @@ impl Parcel {
         bytes
     }
 
+    /// Of lists of tokens.
+    pub fn of_tokens(lists: impl IntoIterator<Item = Vec<u32>>) -> Parcel {
+        let list = |tokens: Vec<u32>| {
+            let length = tokens.len() as u64;
+            std::iter::once(length).chain(tokens.into_iter().map(u64::from))
+        };
+        Parcel { counts: lists.into_iter().flat_map(list).collect(), ..Parcel::default() }
+    }
+
+    /// The lists that [`Parcel::of_tokens`] was given.
+    pub fn tokens(&self) -> Vec<Vec<u32>> {
+        let (mut lists, mut rest) = (Vec::new(), &self.counts[..]);
+        while let Some((&length, others)) = rest.split_first() {
+            let (list, others) = others.split_at(others.len().min(length as usize));
+            lists.push(list.iter().map(|&token| token as u32).collect());
+            rest = others;
+        }
+        lists
+    }
+
+    /// A sum over samples, and how many they are.
+    pub fn of_sum(sum: f64, count: u64) -> Parcel {
+        Parcel { counts: vec![count], doubles: vec![sum], ..Parcel::default() }
+    }
+
+    /// What [`Parcel::of_sum`] was given.
+    pub fn sum(&self) -> (f64, u64) {
+        (self.doubles.first().copied().unwrap_or(0.0), self.counts.first().copied().unwrap_or(0))
+    }
+
     /// Of bytes that [`Parcel::to_bytes`] gave. What is missing in others is left out.
     pub fn of_bytes(bytes: &[u8]) -> Parcel {
         let (lengths, mut rest) = bytes.split_at(bytes.len().min(24));
@@ -55,5 +85,8 @@ mod tests {
         assert_eq!(Parcel::of_bytes(&parcel.to_bytes()), parcel);
         assert_eq!(Parcel::of_bytes(&Parcel::default().to_bytes()), Parcel::default());
         assert_eq!(Parcel::of_bytes(&[1, 2, 3]), Parcel::default());
+        let lists = vec![vec![7, 8, u32::MAX], Vec::new(), vec![1]];
+        assert_eq!(Parcel::of_tokens(lists.clone()).tokens(), lists);
+        assert_eq!(Parcel::of_sum(0.5, 3).sum(), (0.5, 3));
     }
 }

@@ -1,10 +1,11 @@
 //! Adds up the gradients of all ranks, bucket by bucket, while the backward pass goes on.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vitreous_engine::collective::{Bucket, Buckets, Pending, Sums, Wire, World, gather_parts};
-use vitreous_engine::{Parameter, Shard, State};
+use vitreous_engine::{Graph, Parameter, Shard, State};
 
 use crate::error::TrainError;
 
@@ -44,19 +45,27 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Reducer {
-    /// For the trained parameters of a table, in buckets of about so many floats. Each rank gets all sums, or keeps its own if moments are
+    /// For the trained parameters of an update, in buckets of about so many floats. Each rank gets all sums, or keeps its own if moments are
     /// `sharded`.
-    pub fn new(world: Arc<World>, table: &[Parameter], floats: usize, wire: Wire, sharded: bool) -> Reducer {
+    pub fn new(world: Arc<World>, update: &Graph, floats: usize, wire: Wire, sharded: bool) -> Reducer {
+        let table = update.parameters();
+        let undivided = if sharded { Shard::undivided(update) } else { HashSet::new() };
         // The backward pass comes to the last layers first.
         let trained = || {
             let all = table.iter().enumerate().rev();
             all.filter_map(|(index, parameter)| Some((index, parameter, parameter.gradient_offset?)))
         };
-        let tiles = |start: usize, parameter: &Parameter| Shard::tiles(start, parameter.shape.elements());
-        let gradients: Vec<Vec<Range<usize>>> =
-            trained().map(|(_, parameter, start)| tiles(start, parameter)).collect();
+        let pieces = |index: usize, start: usize| {
+            let length = table[index].shape.elements();
+            if undivided.contains(&index) {
+                std::iter::once(start..start + length).collect()
+            } else {
+                Shard::tiles(start, length)
+            }
+        };
+        let gradients: Vec<Vec<Range<usize>>> = trained().map(|(index, _, start)| pieces(index, start)).collect();
         let values: Vec<Vec<Range<usize>>> =
-            trained().map(|(_, parameter, _)| tiles(parameter.offset, parameter)).collect();
+            trained().map(|(index, parameter, _)| pieces(index, parameter.offset)).collect();
         let buckets = Buckets::new(&gradients, floats, world.size());
         let parameters = Buckets::new(&values, floats, world.size()).all().to_vec();
         let mut places = vec![None; table.len()];
@@ -90,6 +99,12 @@ impl Reducer {
     /// The others.
     pub(super) fn world(&self) -> &Arc<World> {
         &self.world
+    }
+
+    /// The bucket of a parameter, and where it is among the floats of that; `None` if it is not trained.
+    pub(super) fn place_of(&self, index: usize, parameter: &Parameter) -> Option<(&Bucket, Range<usize>)> {
+        let (bucket, start) = self.places[index]?;
+        Some((&self.buckets.all()[bucket], start..start + parameter.shape.elements()))
     }
 
     /// The buckets of gradients, and of parameters.

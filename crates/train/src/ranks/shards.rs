@@ -1,10 +1,13 @@
 //! Moments that are shared out among ranks: each rank updates its pieces. A checkpoint has all of them, and is the same file as one
 //! process's.
 
+use std::ops::Range;
+
 use vitreous_engine::collective::{Bucket, Wire, World, gather_parts};
 use vitreous_engine::{Floats, ShardLink, State};
 
 use super::reducer::Reducer;
+use crate::checkpoint::READS;
 use crate::error::TrainError;
 
 /// All moments: the first and the second ones.
@@ -82,29 +85,57 @@ impl Reducer {
         }
     }
 
-    /// The moments of all ranks, on rank 0. All ranks call this.
-    pub(crate) fn gather_moments(&self, state: &State) -> Result<Option<Moments>, TrainError> {
-        let Some(shard) = state.shard() else { return Ok(None) };
-        let rank = self.world().rank();
-        let gather = |moments: &[f32], count: usize| -> Result<Floats, TrainError> {
-            let mut all = Floats::zeroed(if rank == 0 { count } else { 0 })?;
-            for bucket in self.buckets().0.iter().filter(|_| count > 0) {
-                let mut own = Vec::with_capacity(bucket.part(rank).len());
-                for piece in bucket.pieces_of(rank) {
-                    let place = shard.place_of(piece.start).unwrap_or(0);
-                    own.extend_from_slice(&moments[place..place + piece.len()]);
-                }
-                let of_job = bucket.clone();
-                let floats = self.world().ask(move |link| gather_parts(link, &of_job, &own, Wire::F32))?;
-                if rank == 0 {
-                    Bucket::scatter(&bucket.pieces, &floats, all.as_mut_slice());
+    /// The moments of a parameter, on rank 0, from the ranks that have them; nothing on the others. All ranks call this. One parameter at a
+    /// time, because all moments may be more than rank 0 has room for.
+    pub(crate) fn moments_of(&self, state: &State, index: usize, second: bool) -> Result<Vec<f32>, TrainError> {
+        let parameter = &state.table()[index];
+        let place = self.place_of(index, parameter).zip(state.shard()).zip(parameter.gradient_offset);
+        let Some((((bucket, floats), shard), gradient)) = place else { return Ok(Vec::new()) };
+        let part_of = |rank: usize| {
+            let part = bucket.part(rank);
+            let (start, end) = (part.start.max(floats.start), part.end.min(floats.end));
+            start..end.max(start)
+        };
+        let parts: Vec<Range<usize>> = (0..self.world().size()).map(part_of).collect();
+        let own = parts[self.world().rank()].clone();
+        let (first, other) = state.moments();
+        let moments = if second { other } else { first };
+        let start = shard.place_of(gradient + own.start - floats.start).filter(|_| !own.is_empty());
+        let own = start.map_or(Vec::new(), |start| moments[start..start + own.len()].to_vec());
+        Ok(self.world().ask(move |link| {
+            if link.rank() > 0 {
+                let sends = [(0, bytemuck::cast_slice(&own))];
+                link.exchange(&sends[..usize::from(!own.is_empty())], &mut [])?;
+                return Ok(Vec::new());
+            }
+            let mut all = vec![0.0; floats.len()];
+            let (mut rest, mut receives) = (&mut all[..], Vec::new());
+            for (rank, part) in parts.iter().enumerate() {
+                let (part, others) = rest.split_at_mut(part.len());
+                rest = others;
+                match rank {
+                    0 => part.copy_from_slice(&own),
+                    _ if part.is_empty() => {}
+                    _ => receives.push((rank, bytemuck::cast_slice_mut(part))),
                 }
             }
+            link.exchange(&[], &mut receives)?;
             Ok(all)
-        };
-        let (first, second) = state.moments();
-        let [firsts, seconds] = state.all_moments();
-        Ok(Some((gather(first, firsts)?, gather(second, seconds)?)))
+        })?)
+    }
+
+    /// Gives rank 0 this rank's moments while it saves a checkpoint.
+    pub(crate) fn help_save(&self, state: &State) -> Result<(), TrainError> {
+        let trained = state.table().iter().enumerate().filter(|(_, parameter)| parameter.gradient_offset.is_some());
+        let trained: Vec<usize> = trained.map(|(index, _)| index).collect();
+        for _ in 0..READS {
+            for (second, _) in [false, true].into_iter().zip(state.all_moments()).filter(|(_, count)| *count > 0) {
+                for &index in &trained {
+                    self.moments_of(state, index, second)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Gives each rank the moments of its pieces, where rank 0 has all of them. All ranks call this.

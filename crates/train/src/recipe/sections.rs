@@ -17,7 +17,7 @@ pub struct TrainSettings {
     pub precision: PrecisionChoice,
     /// Recompute activations in the backward pass: less memory, a third more time.
     pub recompute: bool,
-    /// What several processes divide among them: "none", or "optimizer" for its moments (AdamW and SGD): less memory, the same numbers.
+    /// What several processes divide among them: "none", or "optimizer" for its moments: less memory, the same numbers.
     pub shard: ShardChoice,
     /// How gradients travel between processes: "f32", or "bf16" for half the bytes.
     pub wire: PrecisionChoice,

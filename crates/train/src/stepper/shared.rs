@@ -104,9 +104,9 @@ impl Stepper {
         }
     }
 
-    /// The moments of all ranks, on rank 0, where each has a part of them. All ranks call this.
-    pub(crate) fn gather_moments(&self, state: &State) -> Result<Option<Moments>, TrainError> {
-        self.shared.as_ref().map_or(Ok(None), |shared| shared.reducer.gather_moments(state))
+    /// The other ranks, if moments are shared out among them.
+    pub(crate) fn moments_elsewhere(&self, state: &State) -> Option<&Reducer> {
+        self.shared.as_ref().filter(|_| state.shard().is_some()).map(|shared| &shared.reducer)
     }
 
     /// Gives each rank the moments of its pieces, of all that rank 0 has. All ranks call this.

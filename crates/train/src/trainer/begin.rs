@@ -5,7 +5,7 @@ use vitreous_engine::{Floats, State};
 use crate::checkpoint::{Checkpoints, Progress};
 use crate::error::TrainError;
 use crate::fingerprint::Fingerprint;
-use crate::ranks::Ranks;
+use crate::ranks::{Ranks, agree_on_parameters};
 use crate::run_directory::RunDirectory;
 use crate::stepper::Stepper;
 use crate::task::Task;
@@ -58,6 +58,7 @@ pub(super) fn begin(
             Progress::default()
         }
     };
+    agree_on_parameters(ranks, state)?;
     Ok((Progress { samples, ..progress }, accepted))
 }
 

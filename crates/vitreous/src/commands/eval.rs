@@ -15,6 +15,7 @@ use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use vitreous_data::text::Languages;
+use vitreous_engine::collective::Launch;
 use vitreous_models::{OpenOptions, Takes};
 use vitreous_runtime::locate::model_directory;
 use vitreous_train::{Recipe, RunRecord};
@@ -107,6 +108,10 @@ enum Split {
 
 impl Eval {
     pub fn run(self) -> Result<(), Failure> {
+        if Launch::from_environment().map_err(Failure::input)?.is_some_and(|launch| launch.rank > 0) {
+            // Started by `mpirun`: one process evaluates, and says what it has found.
+            return Ok(());
+        }
         let model = self.model.to_string_lossy();
         let described = vitreous_runtime::architecture(&model, &OpenOptions::default());
         if !model_directory(&self.model).join("config.json").is_file() {

@@ -150,7 +150,7 @@ impl Train {
         // Rank 0 alone has locked the directory, and knows what it has.
         let resumed = ranks.from_first(ranks.is_first().then_some(resumed)).map_err(of_training)?;
         let resumed = self.resume.clone().filter(|_| resumed);
-        let context = TaskContext { device: &device, threads, resumed: resumed.as_deref(), ranks: ranks.clone() };
+        let context = TaskContext { device: &device, threads, resumed: resumed.as_deref() };
         let task = recipe.task.open(recipe, &context).map_err(of_training)?;
         task.facts().notes.iter().for_each(|note| say!("note: {note}"));
         let options = RunOptions {

@@ -4,7 +4,6 @@ use anyhow::anyhow;
 use vitreous_engine::collective::Launch;
 
 use crate::failure::Failure;
-use crate::ranks::cores;
 
 /// This process among those that share out the same inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +71,8 @@ impl Ranks {
 
     /// Threads for it, if nobody says how many: its share of the host's cores.
     pub fn threads(&self) -> usize {
-        Launch::threads(self.local[1].unwrap_or(1), vitreous_runtime::threads(), cores())
+        let sharers = if Launch::is_bound() { 1 } else { self.local[1].unwrap_or(1) };
+        Launch::threads(sharers, vitreous_runtime::threads())
     }
 }
 

@@ -1,8 +1,10 @@
 //! Runs the command as several ranks, under each `mpirun` that is installed.
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::Outcome;
+use super::training::{assert_same_results, metrics};
+use super::{Outcome, vitreous};
 
 /// A launcher, and what it needs to be told here: tests may run as root, and with fewer cores than ranks.
 pub type Launcher = (&'static str, &'static [&'static str]);
@@ -61,4 +63,23 @@ pub fn processes(launcher: u32) -> Vec<u32> {
     }
     found.sort_unstable();
     found
+}
+
+pub fn text_of(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// Trains with one process that accumulates, and with ranks that do not: both leave the same bytes.
+pub fn assert_same_as_one(launcher: Launcher, ranks: usize, words: &[&str], accumulate: usize) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (one, many) = (directory.path().join("one"), directory.path().join("many"));
+    let all = format!("train.accumulate={}", ranks * accumulate);
+    vitreous(&[words, &["--out", text_of(&one), &all]].concat()).succeeded();
+    let own = format!("train.accumulate={accumulate}");
+    let outcome = run(launcher, ranks, &[words, &["--out", text_of(&many), &own]].concat()).succeeded();
+    let told = format!("ranks   {ranks} on 1 host (");
+    assert_eq!(outcome.stderr.matches(&told).count(), 1, "{}", outcome.stderr);
+    assert_eq!(outcome.stdout.matches("Validation: ").count(), 1, "{}", outcome.stdout);
+    assert_same_results(&one, &many);
+    assert!(metrics(&many).iter().any(|line| line["rank_wait"].as_f64().is_some()), "nobody waited");
 }

@@ -27,7 +27,6 @@ pub(super) struct Evaluator {
     pub(super) options: ImageBatchOptions,
     threads: usize,
     device: Device,
-    pub(super) ranks: Ranks,
     /// Kept between evaluations on a GPU, which then has the kernels ready.
     ready: Option<(Executor, Value)>,
     unreadable: Vec<BrokenSample>,
@@ -71,7 +70,6 @@ impl Evaluator {
             options,
             threads: settings.loader_threads(),
             device: device.clone(),
-            ranks: Ranks::default(),
             ready: None,
             unreadable: Vec::new(),
         })
@@ -107,7 +105,12 @@ impl Evaluator {
     }
 
     /// Evaluates the state's parameters; `None` without validation images.
-    pub fn run(&mut self, state: &State, progress: &mut dyn FnMut(usize, usize)) -> Result<Option<Scores>, TrainError> {
+    pub fn run(
+        &mut self,
+        state: &State,
+        ranks: &Ranks,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Option<Scores>, TrainError> {
         let images = self.options.dataset.len();
         if images == 0 {
             return Ok(None);
@@ -121,7 +124,6 @@ impl Evaluator {
             }
         };
         let mut done = 0;
-        let ranks = self.ranks.clone();
         let source = Arc::new(ImageBatches::new(self.options.clone()));
         let (batches, own) = (source.batches_per_epoch(), ranks.clone());
         let is_own = move |index: usize| index % own.size() == own.rank();
@@ -222,7 +224,7 @@ mod tests {
         let loss_and_mistakes = |form: ImageForm| {
             let mut evaluator = evaluator();
             evaluator.options.form = form;
-            let scores = evaluator.run(&state, &mut |_, _| {}).expect("runs").expect("images");
+            let scores = evaluator.run(&state, &Ranks::default(), &mut |_, _| {}).expect("runs").expect("images");
             let report = scores.report::<ClassifyReport>().expect("its report");
             let LabelMetrics::Single(metrics) = &report.metrics else { panic!("one class per image") };
             assert_eq!(metrics.samples, 2000);

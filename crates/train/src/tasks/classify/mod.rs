@@ -116,7 +116,7 @@ impl TaskType for Classification {
             };
             TrainError::Data(format!("{error}{hint}"))
         })?;
-        Ok(Box::new(ClassifyTask::new(recipe, splits, context.device)?.on_ranks(&context.ranks)))
+        Ok(Box::new(ClassifyTask::new(recipe, splits, context.device)?))
     }
 
     fn images(&self, recipe: &Recipe) -> Option<Result<Splits, String>> {
@@ -201,12 +201,6 @@ impl ClassifyTask {
         Ok(ClassifyTask { recipe, settings, facts, splits, classifier, training, evaluator, blocks })
     }
 
-    /// The same, evaluated by several processes.
-    pub fn on_ranks(mut self, ranks: &Ranks) -> ClassifyTask {
-        self.evaluator.ranks = ranks.clone();
-        self
-    }
-
     /// Takes training batches in this form, whatever suits the device.
     pub fn in_form(mut self, form: ImageForm) -> ClassifyTask {
         self.training.form = form;
@@ -284,9 +278,10 @@ impl Task for ClassifyTask {
     fn evaluate(
         &mut self,
         state: &State,
+        ranks: &Ranks,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Scores>, TrainError> {
-        self.evaluator.run(state, progress)
+        self.evaluator.run(state, ranks, progress)
     }
 
     fn shares_evaluation(&self) -> bool {

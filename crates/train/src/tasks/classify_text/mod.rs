@@ -17,6 +17,7 @@ use vitreous_models::{Head, Outputs};
 
 use crate::error::TrainError;
 use crate::fingerprint::Mark;
+use crate::ranks::Ranks;
 use crate::recipe::Recipe;
 use crate::scores::{Metric, Scores};
 use crate::task::{Objective, Task, TaskContext};
@@ -195,9 +196,10 @@ impl TextObjective for TextClasses {
     fn evaluate(
         &self,
         runner: &mut EncoderRunner,
+        ranks: &Ranks,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Scores, TrainError> {
-        let logits = classify(runner, &self.validation, progress)?;
+        let logits = classify(runner, ranks, &self.validation, progress)?;
         Ok(measure(self.predicted, &self.splits.classes, &self.splits.validation, &logits).into_scores())
     }
 }
@@ -205,10 +207,11 @@ impl TextObjective for TextClasses {
 /// The logits of each text.
 pub fn classify(
     runner: &mut EncoderRunner,
+    ranks: &Ranks,
     texts: &[Encoding],
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<Vec<f32>>, TrainError> {
     let mut logits = vec![Vec::new(); texts.len()];
-    run_texts(runner, texts, progress, |text, row| logits[text] = row.to_vec())?;
+    run_texts(runner, ranks, texts, progress, |text, row| logits[text] = row.to_vec())?;
     Ok(logits)
 }

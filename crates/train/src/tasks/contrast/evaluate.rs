@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vitreous_data::dataset::CaptionSplits;
 use vitreous_data::image::{ImageBatchOptions, ImageBatches, ImageForm, ImageTargets, Preparation};
-use vitreous_data::loader::{BatchPosition, BrokenSample, Loader};
+use vitreous_data::loader::{BatchPosition, BatchSource, BrokenSample, Loader};
 use vitreous_data::text::Encoding;
 use vitreous_engine::{DType, Device, Executor, Graph, Mode, Parameter, Precision, State, Value};
 use vitreous_models::families::clip::Towers;
@@ -15,6 +15,7 @@ use super::measure::{ContrastReport, recalls, zero_shot};
 use super::model::{ContrastModel, LARGEST_SCALE};
 use super::settings::{ContrastSettings, PLACE};
 use crate::error::TrainError;
+use crate::ranks::{Parcel, Ranks};
 use crate::scores::Scores;
 use crate::stepper::fill_inputs;
 
@@ -102,14 +103,16 @@ impl Evaluator {
     }
 
     /// The vectors of texts.
-    fn texts(&self, state: &State, texts: &[Encoding]) -> Result<Vec<Vec<f32>>, TrainError> {
+    fn texts(&self, state: &State, ranks: &Ranks, texts: &[Encoding]) -> Result<Vec<Vec<f32>>, TrainError> {
         let longest = texts.iter().map(Encoding::len).max().unwrap_or(1);
         let length = self.input.padded_length(longest);
         let rows = texts.len().clamp(1, CAPTIONS_AT_ONCE);
         let call = Call::whole(rows).tokens(length);
         let (mut executor, features) = self.executor(self.text_tower.as_ref(), &call, state)?;
         let mut vectors = Vec::with_capacity(texts.len());
-        for some in texts.chunks(rows) {
+        let parts: Vec<&[Encoding]> = texts.chunks(rows).collect();
+        let work = |part: usize| {
+            let some = parts[part];
             let to = executor.input_i32("tokens")?;
             to.fill(self.input.padding() as i32);
             for (row, text) in to.chunks_exact_mut(length).zip(some) {
@@ -125,13 +128,24 @@ impl Evaluator {
             executor.infer()?;
             executor.finish()?;
             let all = executor.output_slice(features)?;
-            vectors.extend(all.chunks_exact(all.len() / rows).take(some.len()).map(<[f32]>::to_vec));
-        }
+            Ok(Parcel { floats: all[..all.len() / rows * some.len()].to_vec(), ..Parcel::default() })
+        };
+        let take = |part: usize, parcel: &Parcel| {
+            let width = parcel.floats.len() / parts[part].len();
+            vectors.extend(parcel.floats.chunks_exact(width.max(1)).map(<[f32]>::to_vec));
+            Ok(())
+        };
+        ranks.share_out(parts.len(), work, take)?;
         Ok(vectors)
     }
 
     /// Evaluates the state's parameters; `None` without validation pairs.
-    pub fn run(&mut self, state: &State, progress: &mut dyn FnMut(usize, usize)) -> Result<Option<Scores>, TrainError> {
+    pub fn run(
+        &mut self,
+        state: &State,
+        ranks: &Ranks,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Option<Scores>, TrainError> {
         let total = self.options.dataset.len();
         if total == 0 {
             return Ok(None);
@@ -140,28 +154,39 @@ impl Evaluator {
         let (mut executor, features) = self.executor(self.image_tower.as_ref(), &call, state)?;
         let mut images: Vec<(usize, u32, Vec<f32>)> = Vec::with_capacity(total);
         let source = Arc::new(ImageBatches::new(self.options.clone()));
-        let mut loader = Loader::start(source, BatchPosition::default(), 1, self.threads);
-        while let Some(batch) = loader.next() {
+        let (batches, own) = (source.batches_per_epoch(), ranks.clone());
+        let is_own = move |index: usize| index % own.size() == own.rank();
+        let mut loader = Loader::of_some(source, BatchPosition::default(), 1, self.threads, is_own);
+        let work = |_: usize| {
+            let Some(batch) = loader.next() else { return Ok(Parcel::default()) };
             let batch = batch?;
             fill_inputs(&mut executor, &batch, |name| name != "targets")?;
             executor.infer()?;
             executor.finish()?;
             let all = executor.output_slice(features)?;
-            let width = all.len() / self.options.batch;
-            for (vector, &sample) in all.chunks_exact(width).zip(&batch.samples) {
+            let samples: Vec<u64> = batch.samples.iter().map(|&sample| sample as u64).collect();
+            let floats = all[..all.len() / self.options.batch * samples.len()].to_vec();
+            loader.give_back(batch);
+            Ok(Parcel { counts: samples, floats, ..Parcel::default() })
+        };
+        let take = |_: usize, parcel: &Parcel| {
+            let width = parcel.floats.len() / parcel.counts.len().max(1);
+            for (vector, &sample) in parcel.floats.chunks_exact(width.max(1)).zip(&parcel.counts) {
+                let sample = sample as usize;
                 let class = self.options.dataset.labels(sample).first().copied().unwrap_or(0);
                 images.push((sample, class, vector.to_vec()));
             }
-            loader.give_back(batch);
             progress(images.len(), total);
-        }
+            Ok(())
+        };
+        ranks.share_out(batches, work, take)?;
         self.unreadable = loader.broken();
         if images.is_empty() {
             return Ok(None);
         }
         let compared: Vec<&(usize, u32, Vec<f32>)> = images.iter().take(MOST_COMPARED).collect();
         let chosen: Vec<Encoding> = compared.iter().map(|(sample, ..)| self.encoded[*sample].clone()).collect();
-        let texts = self.texts(state, &chosen)?;
+        let texts = self.texts(state, ranks, &chosen)?;
         let rows: Vec<&[f32]> = compared.iter().map(|(.., vector)| &vector[..]).collect();
         let columns: Vec<&[f32]> = texts.iter().map(Vec::as_slice).collect();
         let captions: Vec<&str> = compared.iter().map(|(sample, ..)| self.captions[*sample].as_str()).collect();
@@ -170,7 +195,7 @@ impl Evaluator {
         let zero_shot = match self.classes.is_empty() {
             true => None,
             false => {
-                let described = self.texts(state, &self.classes)?;
+                let described = self.texts(state, ranks, &self.classes)?;
                 let classes: Vec<Vec<f32>> = described.chunks_exact(self.templates).map(mean).collect();
                 let own: Vec<u32> = images.iter().map(|(_, class, _)| *class).collect();
                 let all: Vec<&[f32]> = images.iter().map(|(.., vector)| &vector[..]).collect();

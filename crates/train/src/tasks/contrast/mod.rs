@@ -22,6 +22,7 @@ use vitreous_models::{Architecture, Call, CaptionToken, Initialisation};
 use crate::error::TrainError;
 use crate::fingerprint::Mark;
 use crate::groups::{TrainedParts, block_count, group_of};
+use crate::ranks::Ranks;
 use crate::recipe::{Recipe, RecipeError};
 use crate::scores::{Metric, Scores};
 use crate::task::{
@@ -306,9 +307,14 @@ impl Task for ContrastTask {
     fn evaluate(
         &mut self,
         state: &State,
+        ranks: &Ranks,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Scores>, TrainError> {
-        self.evaluator.run(state, progress)
+        self.evaluator.run(state, ranks, progress)
+    }
+
+    fn shares_evaluation(&self) -> bool {
+        true
     }
 
     fn save(&self, directory: &Path, state: &State) -> Result<(), TrainError> {

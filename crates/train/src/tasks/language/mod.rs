@@ -118,7 +118,7 @@ impl TaskType for Language {
         let texts = open_plain(Path::new(&recipe.data.path)).map_err(|error| TrainError::Data(error.to_string()))?;
         // A run that is resumed keeps its vocabulary.
         let tokenizer = context.resumed.map(TextTokenizer::open).transpose()?;
-        Ok(Box::new(LanguageTask::new(recipe, &texts, tokenizer, context.device)?.on_ranks(&context.ranks)))
+        Ok(Box::new(LanguageTask::new(recipe, &texts, tokenizer, context.device)?))
     }
 
     fn read_scores(&self, evaluation: &Json) -> Option<Result<Scores, String>> {
@@ -146,16 +146,9 @@ pub struct LanguageTask {
     blocks: usize,
     /// What it is evaluated on.
     device: Device,
-    /// Those who share evaluations out.
-    ranks: Ranks,
 }
 
 impl LanguageTask {
-    /// The same, evaluated by several processes.
-    pub fn on_ranks(self, ranks: &Ranks) -> LanguageTask {
-        LanguageTask { ranks: ranks.clone(), ..self }
-    }
-
     /// Trains a recipe's model on texts or chats, with a tokenizer that is given, or that of the model to go on from, or one that is
     /// learnt.
     pub fn new(
@@ -196,7 +189,6 @@ impl LanguageTask {
             blocks: block_count(model.parameters()),
             files: texts.files().iter().map(|file| (file.name.clone(), file.bytes)).collect(),
             device: device.clone(),
-            ranks: Ranks::default(),
             recipe,
             settings,
             model,
@@ -422,6 +414,7 @@ impl Task for LanguageTask {
     fn evaluate(
         &mut self,
         state: &State,
+        ranks: &Ranks,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Scores>, TrainError> {
         if self.validation.is_empty() {
@@ -437,7 +430,7 @@ impl Task for LanguageTask {
             apart: self.documents > 0,
             bytes: &self.bytes,
             ends: &ends,
-            ranks: &self.ranks,
+            ranks,
         };
         Ok(Some(test.run(&self.validation, &self.settings.test, progress)?.into_scores()))
     }

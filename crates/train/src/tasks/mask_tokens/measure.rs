@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::measures::{cross_entropy, largest, perplexity};
+use crate::ranks::Parcel;
 use crate::scores::{Direction, Format, LOSS, Metric, PERPLEXITY, Report, Score, Scores, nan_if_null, read_report};
 
 static MASKED_ACCURACY: Metric = Metric {
@@ -51,6 +52,19 @@ impl Sums {
             self.right += u64::from(row[token as usize] == row[largest(row)]);
             self.tokens += 1;
         }
+    }
+
+    /// For another rank.
+    pub fn to_parcel(&self) -> Parcel {
+        Parcel { counts: vec![self.right, self.tokens], doubles: vec![self.loss], ..Parcel::default() }
+    }
+
+    /// Adds the sums of a rank.
+    pub fn take(&mut self, parcel: &Parcel) {
+        let count = |index: usize| parcel.counts.get(index).copied().unwrap_or(0);
+        self.loss += parcel.doubles.first().copied().unwrap_or(0.0);
+        self.right += count(0);
+        self.tokens += count(1);
     }
 
     pub fn report(&self, sequences: u64) -> MaskedTokensReport {

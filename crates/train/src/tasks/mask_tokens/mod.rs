@@ -19,6 +19,7 @@ use vitreous_models::{Architecture, Head, Model, Outputs, Settings};
 use crate::error::TrainError;
 use crate::finetuning::{Finetuning, open_pretrained};
 use crate::fingerprint::Mark;
+use crate::ranks::{Parcel, Ranks};
 use crate::recipe::{Recipe, RecipeError};
 use crate::scores::{Metric, Scores};
 use crate::task::{Objective, Task, TaskContext, TaskFacts, Weighting, thousands};
@@ -267,9 +268,11 @@ impl TextObjective for MaskedTokens {
     fn evaluate(
         &self,
         runner: &mut EncoderRunner,
+        ranks: &Ranks,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Scores, TrainError> {
-        let report = predict_masks(runner, &self.options, &self.validation, self.validation_samples(), progress)?;
+        let report =
+            predict_masks(runner, ranks, &self.options, &self.validation, self.validation_samples(), progress)?;
         Ok(report.into_scores())
     }
 
@@ -282,6 +285,7 @@ impl TextObjective for MaskedTokens {
 /// Masks the first so many sequences, always in the same way, and measures how they are predicted.
 fn predict_masks(
     runner: &mut EncoderRunner,
+    ranks: &Ranks,
     options: &MaskOptions,
     texts: &PackedTexts,
     count: usize,
@@ -291,22 +295,32 @@ fn predict_masks(
     let types = vec![0; texts.length()];
     let mut measured = measure::Sums::default();
     let places: Vec<usize> = (0..count).collect();
-    for chunk in places.chunks(EVALUATED_AT_ONCE) {
+    let chunks: Vec<&[usize]> = places.chunks(EVALUATED_AT_ONCE).collect();
+    let work = |index: usize| {
+        let chunk = chunks[index];
         let rows: Vec<_> = chunk.iter().map(|&row| mask(row)).collect();
         let tokens: Vec<TextTokens> =
             rows.iter().map(|(ids, at, _)| TextTokens { ids, types: &types, masked: at }).collect();
+        let mut sums = measure::Sums::default();
         runner.run::<TrainError>(&tokens, |row, logits| {
-            measured.add(logits, &rows[row].2);
+            sums.add(logits, &rows[row].2);
             Ok(())
         })?;
-        progress(chunk[0] + chunk.len(), count);
-    }
+        Ok(sums.to_parcel())
+    };
+    let take = |index: usize, parcel: &Parcel| {
+        measured.take(parcel);
+        progress(chunks[index][0] + chunks[index].len(), count);
+        Ok(())
+    };
+    ranks.share_out(chunks.len(), work, take)?;
     Ok(measured.report(count as u64))
 }
 
 /// How well a model predicts masked tokens of plain text, in sequences of this length; at most so many of them.
 pub fn evaluate_masks(
     runner: &mut EncoderRunner,
+    ranks: &Ranks,
     tokenizer: &TextTokenizer,
     vocabulary: usize,
     texts: &PlainTexts,
@@ -318,5 +332,5 @@ pub fn evaluate_masks(
         return Err(TrainError::Data(format!("the text has fewer than the {length} tokens of a sequence")));
     }
     let options = mask_options(&MaskSettings::default(), tokenizer, vocabulary)?;
-    predict_masks(runner, &options, &packed, packed.len().min(most), progress)
+    predict_masks(runner, ranks, &options, &packed, packed.len().min(most), progress)
 }

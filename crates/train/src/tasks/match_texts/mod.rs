@@ -18,6 +18,7 @@ use vitreous_models::{Head, Outputs, Pooling, pool};
 
 use crate::error::TrainError;
 use crate::fingerprint::Mark;
+use crate::ranks::Ranks;
 use crate::recipe::Recipe;
 use crate::recipe::rules::{Checked, POSITIVE, is_positive, refuse};
 use crate::scores::{Metric, Scores};
@@ -240,10 +241,11 @@ impl TextObjective for MatchingPairs {
     fn evaluate(
         &self,
         runner: &mut EncoderRunner,
+        ranks: &Ranks,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Scores, TrainError> {
         let mut vectors = vec![Vec::new(); self.validation.len()];
-        run_texts(runner, &self.validation, progress, |text, vector| vectors[text] = vector.to_vec())?;
+        run_texts(runner, ranks, &self.validation, progress, |text, vector| vectors[text] = vector.to_vec())?;
         let (first, second) = vectors.split_at(vectors.len() / 2);
         Ok(measure(first, second, self.embedding.scale, self.batch).into_scores())
     }

@@ -18,6 +18,7 @@ use super::settings::{Seq2SeqDataSettings, Seq2SeqSettings, WritingSettings, pai
 use super::{Evaluation, PairTask};
 use crate::error::TrainError;
 use crate::fingerprint::Mark;
+use crate::ranks::{Parcel, Ranks};
 use crate::recipe::{Recipe, RecipeError};
 use crate::scores::{Metric, Scores};
 use crate::task::{Averaging, Task, TaskContext, TaskFacts, TaskType, Weighting, absolute, pretrained, thousands};
@@ -250,7 +251,7 @@ impl Evaluation for PairEvaluation {
         model: &PairModel,
         state: &State,
         recipe: &Recipe,
-        device: &Device,
+        (device, ranks): (&Device, &Ranks),
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Scores>, TrainError> {
         if self.pairs.is_empty() {
@@ -261,10 +262,10 @@ impl Evaluation for PairEvaluation {
             (0..self.encoded.len()).map(|index| self.encoded.source(index).len().max(self.encoded.target(index).len()));
         let tokens = self.tokens.max(longest.max().unwrap_or(1) * 17 / 16 + 8);
         let batches = self.encoder.batches(self.encoded.clone(), tokens, 0)?;
-        let loss = model.mean_loss(&batches, state, (device, precision), &mut |_, _| {})?;
+        let loss = model.mean_loss(&batches, state, (device, ranks, precision), &mut |_, _| {})?;
         let most = if self.writing.sentences == 0 { usize::MAX } else { self.writing.sentences };
         let pairs = &self.pairs[..most.min(self.pairs.len())];
-        let written = self.write(model, state, recipe, device, pairs.len(), progress)?;
+        let written = self.write(model, state, recipe, (device, ranks), pairs.len(), progress)?;
         let references: Vec<&str> = pairs.iter().map(|pair| pair.target.as_str()).collect();
         let failed = |error: ScoreError| TrainError::Data(error.to_string());
         let bleu = bleu(&written, &references).map_err(failed)?;
@@ -288,7 +289,7 @@ impl PairEvaluation {
         model: &PairModel,
         state: &State,
         recipe: &Recipe,
-        device: &Device,
+        (device, ranks): (&Device, &Ranks),
         count: usize,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<String>, TrainError> {
@@ -309,13 +310,19 @@ impl PairEvaluation {
         });
         let mut written = Vec::new();
         let sources: Vec<Vec<u32>> = (0..count).map(|index| self.encoded.source(index).to_vec()).collect();
-        for some in sources.chunks(WRITTEN_AT_ONCE) {
-            for hypotheses in translator.write(some)? {
-                let tokens = hypotheses.first().map_or(&[][..], |best| &best.tokens);
-                written.push(one_line(&model.tokenizer.decode(tokens)?));
+        let parts: Vec<&[Vec<u32>]> = sources.chunks(WRITTEN_AT_ONCE).collect();
+        let work = |part: usize| {
+            let best = translator.write(parts[part])?.into_iter().map(|hypotheses| hypotheses.into_iter().next());
+            Ok(Parcel::of_tokens(best.map(|best| best.map_or_else(Vec::new, |best| best.tokens))))
+        };
+        let take = |_: usize, parcel: &Parcel| {
+            for tokens in parcel.tokens() {
+                written.push(one_line(&model.tokenizer.decode(&tokens)?));
             }
             progress(written.len(), count);
-        }
+            Ok(())
+        };
+        ranks.share_out(parts.len(), work, take)?;
         Ok(written)
     }
 }

@@ -17,6 +17,7 @@ use vitreous_engine::{Device, Graph, Group, Parameter, State};
 use crate::error::TrainError;
 use crate::finetuning::Finetuning;
 use crate::fingerprint::Mark;
+use crate::ranks::Ranks;
 use crate::recipe::Recipe;
 use crate::scores::Scores;
 use crate::task::{Objective, Task, TaskFacts};
@@ -39,7 +40,7 @@ trait Evaluation {
         model: &PairModel,
         state: &State,
         recipe: &Recipe,
-        device: &Device,
+        on: (&Device, &Ranks),
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Scores>, TrainError>;
 }
@@ -96,9 +97,14 @@ impl Task for PairTask {
     fn evaluate(
         &mut self,
         state: &State,
+        ranks: &Ranks,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Scores>, TrainError> {
-        self.evaluation.scores(&self.model, state, &self.recipe, &self.device, progress)
+        self.evaluation.scores(&self.model, state, &self.recipe, (&self.device, ranks), progress)
+    }
+
+    fn shares_evaluation(&self) -> bool {
+        true
     }
 
     fn exported(&self, state: &State) -> Result<Option<State>, TrainError> {

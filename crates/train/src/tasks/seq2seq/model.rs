@@ -15,6 +15,7 @@ use vitreous_models::{
 use crate::error::TrainError;
 use crate::finetuning::open_pretrained;
 use crate::groups::block_count;
+use crate::ranks::{Parcel, Ranks};
 use crate::recipe::Recipe;
 
 /// The settings of a recipe's `model` that are those of the run also where a pretrained model has others.
@@ -109,7 +110,7 @@ impl PairModel {
         &self,
         batches: &dyn BatchSource,
         state: &State,
-        (device, precision): (&Device, Precision),
+        (device, ranks, precision): (&Device, &Ranks, Precision),
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<(f64, u64), TrainError> {
         let order = batches.order(0);
@@ -129,17 +130,23 @@ impl PairModel {
             let plan = device.plan_with_fixed_weights(&graph, &[loss])?;
             let lend = |parameter: &Parameter| state.parameter(&parameter.name).map(WeightView::from);
             let mut executor = Executor::with_shared_weights(plan, device, &mut shared, lend)?;
-            for index in indices {
-                let batch: Batch = batches.batch(&order, index)?;
+            let work = |index: usize| {
+                let batch: Batch = batches.batch(&order, indices[index])?;
                 for array in &batch.arrays {
                     executor.input_i32(array.name)?.copy_from_slice(batch.i32(array.name).unwrap_or_default());
                 }
                 executor.infer()?;
-                sum += f64::from(executor.number(loss)?) * batch.units as f64;
-                tokens += batch.units as u64;
+                Ok(Parcel::of_sum(f64::from(executor.number(loss)?) * batch.units as f64, batch.units as u64))
+            };
+            let take = |_: usize, parcel: &Parcel| {
+                let (of_batch, count) = parcel.sum();
+                sum += of_batch;
+                tokens += count;
                 done += 1;
                 progress(done, order.len());
-            }
+                Ok(())
+            };
+            ranks.share_out(indices.len(), work, take)?;
         }
         Ok((sum / tokens as f64, tokens))
     }

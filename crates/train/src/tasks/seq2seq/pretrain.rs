@@ -18,6 +18,7 @@ use super::settings::{CorruptSettings, CorruptTextSettings, CorruptionSettings, 
 use super::{Evaluation, PairTask};
 use crate::error::TrainError;
 use crate::fingerprint::Mark;
+use crate::ranks::Ranks;
 use crate::recipe::{Recipe, RecipeError};
 use crate::scores::{Metric, Scores};
 use crate::task::{Averaging, Task, TaskContext, TaskFacts, TaskType, Weighting, absolute, pretrained, thousands};
@@ -326,7 +327,7 @@ impl Evaluation for TextEvaluation {
         model: &PairModel,
         state: &State,
         recipe: &Recipe,
-        device: &Device,
+        (device, ranks): (&Device, &Ranks),
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Scores>, TrainError> {
         if self.validation.is_empty() {
@@ -339,7 +340,7 @@ impl Evaluation for TextEvaluation {
         let batch = (1..=self.batch.min(most)).rev().find(|batch| most.is_multiple_of(*batch)).unwrap_or(1);
         let special = (model.special.padding, model.special.start);
         let batches = CorruptedBatches::new(texts, self.corruption.clone(), special, batch, 0);
-        let on = (device, recipe.train.precision.into());
+        let on = (device, ranks, recipe.train.precision.into());
         let (loss, tokens) = model.mean_loss(&batches, state, on, progress)?;
         let report = CorruptedReport { corrupted_sequences: most as u64, tokens, loss, perplexity: loss.exp() };
         Ok(Some(report.into_scores()))

@@ -19,6 +19,7 @@ use vitreous_models::{Head, Outputs};
 use crate::error::TrainError;
 use crate::fingerprint::Mark;
 use crate::measures::{cross_entropy, largest};
+use crate::ranks::Ranks;
 use crate::recipe::Recipe;
 use crate::recipe::rules::Checked;
 use crate::scores::{Metric, Scores};
@@ -184,22 +185,24 @@ impl TextObjective for TokenClasses {
     fn evaluate(
         &self,
         runner: &mut EncoderRunner,
+        ranks: &Ranks,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Scores, TrainError> {
-        Ok(tag(runner, &self.validation, &self.splits.tags, progress)?.into_scores())
+        Ok(tag(runner, ranks, &self.validation, &self.splits.tags, progress)?.into_scores())
     }
 }
 
 /// Measures how sentences, given as tokens with their tags, are tagged.
 fn tag(
     runner: &mut EncoderRunner,
+    ranks: &Ranks,
     sentences: &[(Encoding, Vec<i32>)],
     tags: &[String],
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<TagReport, TrainError> {
     let mut words = vec![TaggedWords::default(); sentences.len()];
     let texts = sentences.iter().map(|(text, _)| text);
-    run_texts(runner, texts, progress, |sentence, logits| {
+    run_texts(runner, ranks, texts, progress, |sentence, logits| {
         words[sentence] = tagged_words(logits, &sentences[sentence].1);
     })?;
     measure(&words, tags).map_err(TrainError::Data)
@@ -208,13 +211,14 @@ fn tag(
 /// How well a model with these tags tags sentences, of which at most so many tokens are read.
 pub fn evaluate_tags(
     runner: &mut EncoderRunner,
+    ranks: &Ranks,
     tokenizer: &TextTokenizer,
     tags: &[String],
     sentences: &[TaggedSentence],
     longest: usize,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<TagReport, TrainError> {
-    tag(runner, &encode_all(tokenizer, sentences, longest)?, tags, progress)
+    tag(runner, ranks, &encode_all(tokenizer, sentences, longest)?, tags, progress)
 }
 
 /// The words of a sentence by the logits of its tokens and their tags, of which those of words count.

@@ -11,6 +11,7 @@ use vitreous_models::{Head, Initialisation, Model, SaveOptions, TokenInput, Weig
 use crate::error::TrainError;
 use crate::finetuning::open_pretrained;
 use crate::groups::block_count;
+use crate::ranks::{Parcel, Ranks};
 use crate::recipe::Recipe;
 
 /// The settings of a recipe's `model` that are those of the run also where a pretrained model has others.
@@ -118,21 +119,43 @@ fn check_token_types(tokenizer: &TextTokenizer, input: &TokenInput) -> Result<()
     Ok(())
 }
 
-/// Runs an encoder on texts. `answer` is told the index of a text and the rows of its output, not in the order of the texts; `progress`
-/// how many of them are done, of how many.
+/// Texts that go through an encoder at a time. Ranks share them out in such parts, so that the same texts are computed together whatever
+/// the number of ranks.
+const TEXTS_AT_ONCE: usize = 128;
+
+/// Runs an encoder on texts, which ranks share out. `answer` is told the index of a text and the rows of its output, not in the order of the
+/// texts; `progress` how many of them are done, of how many.
 pub(crate) fn run_texts<'t>(
     runner: &mut EncoderRunner,
+    ranks: &Ranks,
     texts: impl IntoIterator<Item = &'t Encoding>,
     progress: &mut dyn FnMut(usize, usize),
     mut answer: impl FnMut(usize, &[f32]),
 ) -> Result<(), TrainError> {
     let tokens = |text: &'t Encoding| TextTokens { ids: &text.ids, types: &text.token_types, masked: &[] };
     let texts: Vec<TextTokens> = texts.into_iter().map(tokens).collect();
+    let parts: Vec<&[TextTokens]> = texts.chunks(TEXTS_AT_ONCE).collect();
+    // Of each text its index and the length of its rows.
+    let work = |part: usize| {
+        let mut parcel = Parcel::default();
+        runner.run(parts[part], |text, rows| {
+            parcel.counts.extend([(part * TEXTS_AT_ONCE + text) as u64, rows.len() as u64]);
+            parcel.floats.extend_from_slice(rows);
+            Ok::<(), TrainError>(())
+        })?;
+        Ok(parcel)
+    };
     let mut done = 0;
-    runner.run(&texts, |text, rows| {
-        answer(text, rows);
-        done += 1;
+    let take = |_: usize, parcel: &Parcel| {
+        let mut start = 0;
+        for text in parcel.counts.chunks_exact(2) {
+            let (index, length) = (text[0] as usize, text[1] as usize);
+            answer(index, &parcel.floats[start..start + length]);
+            start += length;
+            done += 1;
+        }
         progress(done, texts.len());
         Ok(())
-    })
+    };
+    ranks.share_out(parts.len(), work, take)
 }

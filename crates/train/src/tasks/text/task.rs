@@ -12,6 +12,7 @@ use super::encoder::TrainedEncoder;
 use crate::error::TrainError;
 use crate::finetuning::Finetuning;
 use crate::fingerprint::Mark;
+use crate::ranks::Ranks;
 use crate::recipe::Recipe;
 use crate::scores::Scores;
 use crate::task::{Correct, Objective, Task, TaskFacts};
@@ -51,10 +52,11 @@ pub(crate) trait TextObjective {
         EncoderOutput::Logits
     }
 
-    /// Evaluates an encoder on the validation data.
+    /// Evaluates an encoder on the validation data, which ranks share out.
     fn evaluate(
         &self,
         runner: &mut EncoderRunner,
+        ranks: &Ranks,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Scores, TrainError>;
 
@@ -120,6 +122,7 @@ impl<O: TextObjective> Task for TextTask<O> {
     fn evaluate(
         &mut self,
         state: &State,
+        ranks: &Ranks,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Scores>, TrainError> {
         if self.objective.validation_samples() == 0 {
@@ -129,7 +132,11 @@ impl<O: TextObjective> Task for TextTask<O> {
         let (architecture, output) = (self.encoder.model.architecture.as_ref(), self.objective.evaluated_output());
         let precision = self.recipe.train.precision.into();
         let mut runner = EncoderRunner::new(architecture, output, precision, &self.device, weights)?;
-        self.objective.evaluate(&mut runner, progress).map(Some)
+        self.objective.evaluate(&mut runner, ranks, progress).map(Some)
+    }
+
+    fn shares_evaluation(&self) -> bool {
+        true
     }
 
     fn exported(&self, state: &State) -> Result<Option<State>, TrainError> {

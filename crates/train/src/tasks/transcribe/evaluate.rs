@@ -11,6 +11,7 @@ use super::measure::{ShownTranscript, TranscribeReport};
 use super::model::SpeechModel;
 use super::settings::TranscribeTestSettings;
 use crate::error::TrainError;
+use crate::ranks::{Parcel, Ranks};
 use crate::scores::Scores;
 use crate::stepper::fill_inputs;
 
@@ -34,14 +35,15 @@ impl Evaluation {
         &mut self,
         model: &SpeechModel,
         state: &State,
+        ranks: &Ranks,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Scores>, TrainError> {
         if self.clips.is_empty() {
             return Ok(None);
         }
-        let loss = self.loss(model, state)?;
+        let loss = self.loss(model, state, ranks)?;
         let most = if self.test.recordings == 0 { usize::MAX } else { self.test.recordings };
-        let written = self.write(model, state, self.clips.len().min(most), progress)?;
+        let written = self.write(model, (state, ranks), self.clips.len().min(most), progress)?;
         let recordings = self.clips.recordings();
         let transcripts: Vec<(&str, String)> =
             recordings.iter().zip(&written).map(|(recording, text)| (recording.text.as_str(), text.clone())).collect();
@@ -56,7 +58,7 @@ impl Evaluation {
     }
 
     /// The mean loss per token, and the number of tokens.
-    fn loss(&mut self, model: &SpeechModel, state: &State) -> Result<(f64, u64), TrainError> {
+    fn loss(&mut self, model: &SpeechModel, state: &State, ranks: &Ranks) -> Result<(f64, u64), TrainError> {
         let rows = self.batch.min(self.clips.len());
         let batches = SpeechBatches::in_order(self.clips.clone(), self.targets.clone(), rows)
             .with_longest(model.input.target.longest);
@@ -68,16 +70,22 @@ impl Evaluation {
         let mut executor = Executor::with_weights(plan, &self.device, lend)?;
         let order = batches.order(0);
         let (mut sum, mut tokens) = (0.0, 0u64);
-        for index in 0..order.len() {
+        let work = |index: usize| {
             let batch = batches.batch(&order, index)?;
             if batch.units == 0 {
-                continue;
+                return Ok(Parcel::default());
             }
             fill_inputs(&mut executor, &batch, |_| true)?;
             executor.infer()?;
-            sum += f64::from(executor.number(loss)?) * batch.units as f64;
-            tokens += batch.units as u64;
-        }
+            Ok(Parcel::of_sum(f64::from(executor.number(loss)?) * batch.units as f64, batch.units as u64))
+        };
+        let take = |_: usize, parcel: &Parcel| {
+            let (of_batch, count) = parcel.sum();
+            sum += of_batch;
+            tokens += count;
+            Ok(())
+        };
+        ranks.share_out(order.len(), work, take)?;
         self.unreadable = batches.broken();
         Ok((sum / tokens as f64, tokens))
     }
@@ -86,7 +94,7 @@ impl Evaluation {
     fn write(
         &self,
         model: &SpeechModel,
-        state: &State,
+        (state, ranks): (&State, &Ranks),
         count: usize,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<String>, TrainError> {
@@ -96,7 +104,8 @@ impl Evaluation {
         let never = model.vocabulary.suppressed()?;
         let never_first = model.vocabulary.blank()?;
         let mut written: Vec<String> = Vec::with_capacity(count);
-        for first in (0..count).step_by(WRITTEN_AT_ONCE) {
+        let work = |part: usize| {
+            let first = part * WRITTEN_AT_ONCE;
             let some = first..count.min(first + WRITTEN_AT_ONCE);
             let mut windows = vec![vec![0.0; model.input.frames * model.input.bins]; some.len()];
             for (index, window) in some.zip(&mut windows) {
@@ -105,11 +114,16 @@ impl Evaluation {
                     window.fill(0.0);
                 }
             }
-            for tokens in self.write_some(model, &mut writer, &windows, (&never, &never_first))? {
+            Ok(Parcel::of_tokens(self.write_some(model, &mut writer, &windows, (&never, &never_first))?))
+        };
+        let take = |_: usize, parcel: &Parcel| {
+            for tokens in parcel.tokens() {
                 written.push(model.vocabulary.decode(&tokens)?.trim().to_string());
             }
             progress(written.len(), count);
-        }
+            Ok(())
+        };
+        ranks.share_out(count.div_ceil(WRITTEN_AT_ONCE), work, take)?;
         Ok(written)
     }
 

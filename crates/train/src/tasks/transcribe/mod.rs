@@ -20,6 +20,7 @@ use vitreous_models::Architecture;
 use crate::error::TrainError;
 use crate::finetuning::Finetuning;
 use crate::fingerprint::Mark;
+use crate::ranks::Ranks;
 use crate::recipe::{Recipe, RecipeError};
 use crate::scores::{Metric, Scores};
 use crate::task::{
@@ -277,9 +278,14 @@ impl Task for TranscribeRun {
     fn evaluate(
         &mut self,
         state: &State,
+        ranks: &Ranks,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Scores>, TrainError> {
-        self.evaluation.scores(&self.model, state, progress)
+        self.evaluation.scores(&self.model, state, ranks, progress)
+    }
+
+    fn shares_evaluation(&self) -> bool {
+        true
     }
 
     fn exported(&self, state: &State) -> Result<Option<State>, TrainError> {

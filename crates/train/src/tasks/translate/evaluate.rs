@@ -8,6 +8,7 @@ use vitreous_models::generate::SearchOptions;
 use super::TranslateTask;
 use super::measure::{self, TranslatorScores, TranslatorTest, longest_side};
 use crate::error::TrainError;
+use crate::ranks::Ranks;
 use crate::scores::{Direction, Format, LOSS, Metric, PERPLEXITY, Report, Score, Scores, nan_if_null, read_report};
 
 pub(crate) static BLEU: Metric = Metric {
@@ -108,6 +109,7 @@ pub(super) fn gpu_bytes(task: &TranslateTask) -> Result<usize, TrainError> {
 pub(super) fn evaluate(
     task: &TranslateTask,
     state: &State,
+    ranks: &Ranks,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Option<Scores>, TrainError> {
     let TranslateTask { recipe, settings, model, data, device, .. } = task;
@@ -124,6 +126,7 @@ pub(super) fn evaluate(
         max_tokens: longest_side(model.architecture.as_ref()),
         device,
         precision: recipe.train.precision.into(),
+        ranks,
     };
     let sentences = match decoding.sentences {
         0 => usize::MAX,

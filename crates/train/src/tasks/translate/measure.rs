@@ -15,13 +15,14 @@ use vitreous_models::{Architecture, Call};
 
 use super::scores::{Bleu, Chrf, ScoreError, bleu, chrf};
 use crate::error::TrainError;
+use crate::ranks::{Parcel, Ranks};
 
 /// The most tokens of a translation beyond those of its source.
 const EXTRA_TOKENS: usize = 50;
 /// Tokens of a side of a batch for the loss on a GPU, at least: few large batches, as each shape is planned for itself.
 const GPU_TOKENS: usize = 1 << 15;
-/// How many sentences the translator gets at a time, so that progress can be shown.
-const SENTENCES_AT_ONCE: usize = 1024;
+/// How many sentences the translator gets at a time: so that progress can be shown, and ranks can share them out.
+const SENTENCES_AT_ONCE: usize = 256;
 
 /// The special tokens of our tokenisers.
 pub const SPECIAL: SpecialTokens = SpecialTokens { padding: PADDING, start: START, end: END, forced_end: None };
@@ -49,6 +50,8 @@ pub struct TranslatorTest<'w> {
     pub device: &'w Device,
     /// The precision to compute in.
     pub precision: Precision,
+    /// The processes that share the pairs out.
+    pub ranks: &'w Ranks,
 }
 
 /// The metrics of a translator.
@@ -144,15 +147,21 @@ impl<'w> TranslatorTest<'w> {
         };
         let executor = executor.insert(ready);
         let (mut sum, mut tokens) = (0.0, 0);
-        for &index in indices {
-            let batch = batches.batch(order, index)?;
+        let work = |index: usize| {
+            let batch = batches.batch(order, indices[index])?;
             for array in &batch.arrays {
                 executor.input_i32(array.name)?.copy_from_slice(batch.i32(array.name).unwrap_or_default());
             }
             executor.infer()?;
-            sum += f64::from(executor.number(loss)?) * batch.units as f64;
-            tokens += batch.units as u64;
-        }
+            Ok(Parcel::of_sum(f64::from(executor.number(loss)?) * batch.units as f64, batch.units as u64))
+        };
+        let take = |_: usize, parcel: &Parcel| {
+            let (of_batch, count) = parcel.sum();
+            sum += of_batch;
+            tokens += count;
+            Ok(())
+        };
+        self.ranks.share_out(indices.len(), work, take)?;
         Ok((sum, tokens))
     }
 
@@ -161,15 +170,22 @@ impl<'w> TranslatorTest<'w> {
         let options = translate_options(self.search, self.precision);
         let mut translator = Translator::new(self.model, SPECIAL, options, self.device, Box::new(self.weights))?;
         let mut translations = Vec::new();
-        for some in pairs.chunks(SENTENCES_AT_ONCE) {
+        let parts: Vec<&[Pair]> = pairs.chunks(SENTENCES_AT_ONCE).collect();
+        let work = |part: usize| {
             let sources: Result<Vec<Vec<u32>>, _> =
-                some.iter().map(|pair| self.tokenisers.source.encode(&pair.source)).collect();
-            for hypotheses in translator.translate(&sources?)? {
-                let tokens = hypotheses.first().map_or(&[][..], |best| &best.tokens);
-                translations.push(one_line(&self.tokenisers.target.decode(tokens)?));
+                parts[part].iter().map(|pair| self.tokenisers.source.encode(&pair.source)).collect();
+            let written = translator.translate(&sources?)?;
+            let best = written.into_iter().map(|hypotheses| hypotheses.into_iter().next());
+            Ok(Parcel::of_tokens(best.map(|best| best.map_or_else(Vec::new, |best| best.tokens))))
+        };
+        let take = |_: usize, parcel: &Parcel| {
+            for tokens in parcel.tokens() {
+                translations.push(one_line(&self.tokenisers.target.decode(&tokens)?));
             }
             progress(translations.len(), pairs.len());
-        }
+            Ok(())
+        };
+        self.ranks.share_out(parts.len(), work, take)?;
         Ok(translations)
     }
 }

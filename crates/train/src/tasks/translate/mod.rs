@@ -18,6 +18,7 @@ use vitreous_models::{Architecture, Call, Initialisation, Model, SaveOptions, Se
 use crate::error::TrainError;
 use crate::fingerprint::Mark;
 use crate::groups::{TrainedParts, block_count, group_of};
+use crate::ranks::Ranks;
 use crate::recipe::{Recipe, RecipeError, ScheduleKind, ScheduleSettings};
 use crate::scores::{Metric, Scores};
 use crate::task::{Averaging, Objective, Task, TaskContext, TaskFacts, TaskType, Weighting, absolute, thousands};
@@ -192,9 +193,14 @@ impl Task for TranslateTask {
     fn evaluate(
         &mut self,
         state: &State,
+        ranks: &Ranks,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Option<Scores>, TrainError> {
-        evaluate::evaluate(self, state, progress)
+        evaluate::evaluate(self, state, ranks, progress)
+    }
+
+    fn shares_evaluation(&self) -> bool {
+        true
     }
 
     fn save(&self, directory: &Path, state: &State) -> Result<(), TrainError> {

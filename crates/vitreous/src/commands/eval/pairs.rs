@@ -12,9 +12,9 @@ use vitreous_models::generate::SearchOptions;
 use vitreous_pages::format;
 use vitreous_pages::write::{check_new, write_new};
 use vitreous_runtime::TranslatorModel;
-use vitreous_train::RunRecord;
 use vitreous_train::tasks::translate::scores::{Chrf, chrf_plus_plus};
 use vitreous_train::tasks::translate::{TranslatorScores, TranslatorTest, longest_side, pair_options};
+use vitreous_train::{Ranks, RunRecord};
 
 use super::{Eval, Split, progress_bar, spread};
 use crate::commands::translate::check_length_penalty;
@@ -68,6 +68,7 @@ impl Eval {
             max_tokens: longest_side(architecture),
             device: &device,
             precision: self.compute.precision(),
+            ranks: &Ranks::default(),
         };
         let progress = progress_bar(tested.pairs.len(), "sentences");
         let scores = test.run(&tested.pairs, usize::MAX, &mut |done, _| progress.set_position(done as u64));

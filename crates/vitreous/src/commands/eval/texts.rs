@@ -16,10 +16,10 @@ use vitreous_pages::format;
 use vitreous_runtime::described;
 use vitreous_runtime::locate::no_head;
 use vitreous_runtime::text::{TextInput, TextModel};
-use vitreous_train::Scores;
 use vitreous_train::tasks::classify_text::{Predicted, classify, labelled_options, measure};
 use vitreous_train::tasks::mask_tokens::evaluate_masks;
 use vitreous_train::tasks::tag_tokens::evaluate_tags;
+use vitreous_train::{Ranks, Scores};
 
 use super::{Eval, Split, progress_bar, spread};
 use crate::failure::Failure;
@@ -75,19 +75,20 @@ impl Eval {
         let output = if matches!(head, Gives::MaskedTokens(_)) { EncoderOutput::Masked } else { EncoderOutput::Logits };
         let mut runner = EncoderRunner::new(architecture, output, self.compute.precision(), device, model.weights())
             .map_err(Failure::work)?;
+        let alone = Ranks::default();
         Ok(match head {
             Gives::MaskedTokens(_) => {
                 let texts = open_plain(data).map_err(Failure::input)?;
                 let sizes = (MASKED_LENGTH.min(model.longest), self.limit.unwrap_or(MOST_MASKED));
                 let vocabulary = model.input.vocabulary;
-                evaluate_masks(&mut runner, &model.tokenizer, vocabulary, &texts, sizes, progress)
+                evaluate_masks(&mut runner, &alone, &model.tokenizer, vocabulary, &texts, sizes, progress)
                     .map_err(Failure::input)?
                     .into_scores()
             }
             Gives::TokenClasses(_) => {
                 let sentences = self.tagged(data, model)?;
                 let tags = &model.model.assets.labels;
-                evaluate_tags(&mut runner, &model.tokenizer, tags, &sentences, model.longest, progress)
+                evaluate_tags(&mut runner, &alone, &model.tokenizer, tags, &sentences, model.longest, progress)
                     .map_err(Failure::work)?
                     .into_scores()
             }
@@ -101,7 +102,7 @@ impl Eval {
                 let inputs: Vec<TextInput> =
                     texts.iter().map(|text| TextInput { text: text.text.clone(), pair: text.pair.clone() }).collect();
                 let encoded = model.encode_all(&inputs)?;
-                let logits = classify(&mut runner, &encoded, progress).map_err(Failure::work)?;
+                let logits = classify(&mut runner, &alone, &encoded, progress).map_err(Failure::work)?;
                 measure(predicted, &class_names(model, head), &texts, &logits).into_scores()
             }
         })
