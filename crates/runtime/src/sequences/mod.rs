@@ -45,7 +45,7 @@ pub fn is_sequence_model(path: &Path) -> bool {
 impl SequenceModel {
     /// Opens a model directory or a run directory.
     pub fn open(path: &Path) -> Result<SequenceModel, Error> {
-        let model = open_model(path, &OpenOptions::default())?;
+        let mut model = open_model(path, &OpenOptions::default())?;
         let signature = model.architecture.signature();
         let name = path.to_string_lossy();
         let Takes::Pairs { source, target, special: Some(mut special), .. } = signature.takes else {
@@ -54,6 +54,10 @@ impl SequenceModel {
         let directory = model_directory(path);
         let config = GenerationConfig::read(&directory, special, target.vocabulary)?;
         special.start = config.start.unwrap_or(special.start);
+        if !config.ignored.is_empty() {
+            let said = config.ignored.join(", ");
+            model.notes.push(format!("the model's files ask for {said}: this is not done when texts are written"));
+        }
         let tokenizer = PairTokenizer::open(&directory, special.end)?;
         for (side, vocabulary) in [(PairSide::Source, source.vocabulary), (PairSide::Target, target.vocabulary)] {
             let tokens = tokenizer.vocabulary_size(side);
