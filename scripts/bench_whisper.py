@@ -61,7 +61,9 @@ def main():
     if arguments.ggml:
         from pywhispercpp.model import Model
         cpp = Model(arguments.ggml, n_threads=arguments.threads, print_progress=False, print_realtime=False)
-        programs["whisper.cpp"] = peer(lambda: cpp.transcribe(arguments.recording), seconds)
+        # Its own fallback is an increment of the temperature.
+        alone = {"temperature": 0.0, "temperature_inc": 0.0, "greedy": {"best_of": 1}}
+        programs["whisper.cpp"] = peer(lambda: cpp.transcribe(arguments.recording, **alone), seconds)
     speeds = {name: [] for name in programs}
     for _ in range(arguments.rounds):
         for name, run in programs.items():

@@ -97,6 +97,18 @@ fn chunks_have_the_gradients_of_the_whole_batch() {
     }
 }
 
+/// What gradient caching is for: the activations of a chunk, not those of the batch.
+#[test]
+fn chunks_need_less_memory_than_the_whole_batch() {
+    let planned = |chunk: &str| {
+        let task = task(&["model.depth=6", "model.text_depth=6", "model.image=32", chunk]).expect("a task");
+        Stepper::new(&task, &CPU).expect("plans").0.bytes()
+    };
+    let [whole, half, least] = ["train.chunk=0", "train.chunk=6", "train.chunk=1"].map(planned);
+    assert!(least < half && half < whole, "{whole}, {half}, {least}");
+    assert!(2 * least < whole, "a chunk of 1 in 12 needs {least} of {whole} bytes");
+}
+
 #[test]
 fn a_chunk_that_does_not_divide_the_batch_is_refused() {
     let refused = Recipe::read("test", "task = \"image-text\"", &["train.chunk=100".to_string()]).expect_err("refused");

@@ -14,6 +14,7 @@ mod generation_options;
 mod image_answers;
 mod images;
 mod intervention_options;
+mod live_input;
 mod live_report;
 mod prepared;
 mod progress;

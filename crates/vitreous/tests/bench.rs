@@ -80,6 +80,18 @@ fn encoder_decoders_are_trained_and_write() {
             false => assert!(real_time.is_null(), "{written}"),
         }
     }
+    for (model, key) in [("transformer_tiny", "texts_per_second"), ("whisper_tiny_en", "windows of audio_per_second")] {
+        let encoder = bench(&[&[model, "--tower", "encoder"], &tiny[..]].concat());
+        let whole = bench(&[&[model], &tiny[..]].concat());
+        assert!(number(&encoder[key]) > 0.0, "{encoder}");
+        let flops = |found: &Value| number(&found["gflops"]) * number(&found["median_ms"]);
+        assert!(flops(&encoder) < flops(&whole) && flops(&encoder) > 0.0, "{encoder} {whole}");
+    }
+    for (model, tower) in [("transformer_tiny", "image"), ("tiny_vit", "encoder"), ("clip_vit_base_patch32", "encoder")]
+    {
+        vitreous(&["bench", model, "--tower", tower]).failed(2, &["--tower", model]);
+    }
+    vitreous(&["bench", "transformer_tiny", "--tower", "encoder", "--mode", "train"]).failed(2, &["--mode infer"]);
     let long =
         ["bench", "whisper_tiny_en", "--mode", "generate", "--prompt", "4", "--tokens", "448", "--device", "cpu"];
     vitreous(&long).failed(2, &["more than this model reads", "448", "--tokens"]);

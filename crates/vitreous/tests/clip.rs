@@ -153,6 +153,46 @@ fn a_model_learns_from_pairs_and_is_used() {
     };
     assert!(search("a photo of a green thing").ends_with("p37.png"));
     assert!(search(&place.path("p45.png")).ends_with("p36.png"), "by a picture of the same colour");
+
+    // Where pictures support captions and their words.
+    let captions = ["a photo of a red thing", "a photo of a blue thing"];
+    let out = place.path("explained");
+    let asked = ["--text", captions[0], "--text", captions[1], "--out", &out, "--json"];
+    let explained = vitreous(&[&["explain", &model], &paths[..], &asked, &ON_CPU].concat()).succeeded().json_lines();
+    assert_eq!(explained.len(), 3);
+    let embedded = |line: &Value| -> Vec<f64> { serde_json::from_value(line["embedding"].clone()).expect("numbers") };
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    for (index, line) in explained.iter().enumerate() {
+        assert_eq!(line["path"], paths[index]);
+        let shown = line["captions"].as_array().expect("captions");
+        let cosine = shown[0]["cosine"].as_f64().expect("a number");
+        assert!((cosine - dot(&embedded(&vectors[0]), &embedded(&vectors[index + 1]))).abs() < 1e-4, "{line}");
+        for (caption, text) in shown.iter().zip(captions) {
+            assert_eq!(caption["text"], text);
+            // Patches of 8 in a picture of 16.
+            assert_eq!(caption["patches"].as_array().map(Vec::len), Some(4), "{caption}");
+            let words: Vec<&str> =
+                caption["words"].as_array().expect("words").iter().filter_map(|word| word["word"].as_str()).collect();
+            assert_eq!(words, text.split(' ').collect::<Vec<_>>());
+            assert!(caption["words"].as_array().expect("words").iter().all(|word| {
+                word["effect"].is_number() && word["patches"].as_array().is_some_and(|patches| patches.len() == 4)
+            }));
+            assert!(!caption["tokens"].as_array().expect("tokens").is_empty());
+        }
+        // The page has all captions, and the matrix all pictures.
+        let page = fs::read_to_string(line["page"].as_str().expect("a page")).expect("a file");
+        for part in captions.into_iter().chain(["p36.png", "p37.png", "p38.png"]) {
+            assert!(page.contains(part), "{part} is not on the page");
+        }
+    }
+    // Of the red picture the word red holds the caption up; of the blue one blue does.
+    let effect = |picture: usize, caption: usize| {
+        explained[picture]["captions"][caption]["words"][4]["effect"].as_f64().expect("a number")
+    };
+    assert!(effect(0, 0) > 0.0 && effect(2, 1) > 0.0, "{} {}", effect(0, 0), effect(2, 1));
+    assert!(effect(0, 0) > effect(2, 0) && effect(2, 1) > effect(0, 1));
+    vitreous(&["explain", &model, paths[0]]).failed(2, &["--text"]);
+    vitreous(&["explain", &model, paths[0], "--text", "a", "--layers", "0"]).failed(2, &["--layers"]);
 }
 
 #[test]

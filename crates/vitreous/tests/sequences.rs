@@ -289,3 +289,79 @@ fn what_a_user_can_get_wrong_is_said() {
     assert!(found.iter().all(|text| text["tokens"].as_array().is_some_and(|tokens| tokens.len() <= 3)), "{found:?}");
     assert!(found[0]["score"].as_f64() >= found[1]["score"].as_f64(), "{found:?}");
 }
+
+/// A model with languages, made by `fixtures/languages/make.py`.
+fn with_languages(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/languages").join(name);
+    text(&path).to_string()
+}
+
+/// mBART begins with the language, mBART-50 writes it first, Marian reads it before the text: the tokens are those of `transformers`.
+#[test]
+fn languages_are_translated_as_transformers_does() {
+    let expected = std::fs::read_to_string(with_languages("expected.json")).expect("a file");
+    let expected: Value = serde_json::from_str(&expected).expect("JSON");
+    let texts: Vec<String> = serde_json::from_value(expected["texts"].clone()).expect("texts");
+    for (name, has_source) in [("mbart", true), ("mbart50", true), ("marian", false)] {
+        let model = with_languages(name);
+        let run = |to: &str, texts: &[String]| {
+            let mut arguments = vec!["translate", &model, "--to", to, "--max-tokens", "8", "--json", "--device", "cpu"];
+            arguments.extend(["--from", "en"].iter().filter(|_| has_source));
+            arguments.push("--");
+            arguments.extend(texts.iter().map(String::as_str));
+            vitreous(&arguments).succeeded().json_lines()
+        };
+        for (code, tokens) in expected[name].as_object().expect("languages") {
+            let lines = run(code, &texts);
+            let found: Vec<&Value> = lines.iter().map(|line| &line["texts"][0]["tokens"]).collect();
+            assert_eq!(found, tokens.as_array().expect("rows").iter().collect::<Vec<_>>(), "{name} to {code}");
+        }
+        if has_source {
+            vitreous(&["translate", &model, "--to", "de", "a text", "--device", "cpu"]).failed(2, &["--from", "en_XX"]);
+            vitreous(&["translate", &model, "--from", "en", "a text", "--device", "cpu"]).failed(2, &["--to", "de_DE"]);
+        } else {
+            // As a text says it itself.
+            let typed: Vec<String> = texts.iter().map(|text| format!(">>fr<< {text}")).collect();
+            let lines = vitreous(
+                &[
+                    &["translate", &model, "--max-tokens", "8", "--json", "--device", "cpu", "--"],
+                    &typed.iter().map(String::as_str).collect::<Vec<_>>()[..],
+                ]
+                .concat(),
+            );
+            let found: Vec<Value> =
+                lines.succeeded().json_lines().iter().map(|line| line["texts"][0]["tokens"].clone()).collect();
+            assert_eq!(Value::from(found), expected[name]["fr"]);
+        }
+        vitreous(&["translate", &model, "--from", "en", "--to", "tlh", "a text", "--device", "cpu"])
+            .failed(2, &["tlh"]);
+    }
+}
+
+#[test]
+fn models_with_languages_are_fine_tuned() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = pairs(directory.path());
+    for (name, languages) in [
+        ("mbart", &["data.from=en_XX", "data.to=de_DE"][..]),
+        ("mbart50", &["data.from=en", "data.to=de"]),
+        ("marian", &["data.to=fr"]),
+    ] {
+        let (init, run) = (with_languages(name), directory.path().join(name));
+        let few =
+            ["train.epochs=1", "train.tokens=64", "text.max_source=12", "test.sentences=4", "train.precision=f32"];
+        let train = ["train", "seq2seq", "--init", &init, "--data", &data, "--out", text(&run), "--device", "cpu"];
+        vitreous(&[&train[..], &few, languages].concat()).succeeded();
+        assert!(losses(&run).iter().all(|loss| loss.is_finite()), "{name}");
+        // The run's model has its languages.
+        let model = text(&run).to_string();
+        let source: &[&str] = if name == "marian" { &[] } else { &["--from", "en"] };
+        vitreous(
+            &[&["translate", &model, "--to", "fr", "the cat", "--max-tokens", "4", "--device", "cpu"], source].concat(),
+        )
+        .succeeded();
+    }
+    let (init, run) = (with_languages("mbart"), directory.path().join("without"));
+    let train = ["train", "seq2seq", "--init", &init, "--data", &data, "--out", text(&run), "--device", "cpu"];
+    vitreous(&train).failed(2, &["en_XX"]);
+}

@@ -150,3 +150,67 @@ fn error_rates_are_measured() {
     vitreous(&["eval", &model, "--data", &wrong.to_string_lossy()]).failed(2, &["line 2", "missing.wav"]);
     vitreous(&["eval", &model]).failed(2, &["--data"]);
 }
+
+/// A WAV file as a recording program writes it into a pipe, which does not know its length; perhaps with a sample that is none.
+fn recorded(seconds: usize, bad: Option<usize>) -> Vec<u8> {
+    let mut samples: Vec<f32> =
+        (0..seconds * 16_000).map(|place| ((place * place / 4000) as f32).sin() * 0.1).collect();
+    bad.into_iter().for_each(|second| samples[second * 16_000] = f32::NAN);
+    let mut file = b"RIFF\xff\xff\xff\xffWAVEfmt \x10\0\0\0".to_vec();
+    file.extend(b"\x03\0\x01\0\x80\x3e\0\0\0\xfa\0\0\x04\0\x20\0data\xff\xff\xff\xff");
+    file.extend(samples.iter().flat_map(|sample| sample.to_le_bytes()));
+    file
+}
+
+/// What comes before a sample that is no number is written.
+#[test]
+fn what_was_heard_of_a_pipe_is_written_before_its_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = model(folder.path());
+    let piped = |bytes: Vec<u8>, more: &[&str]| {
+        common::vitreous_with_bytes(&[&["transcribe", &model, "-", "--no-timestamps"], more, &ONCE].concat(), &bytes)
+    };
+    let whole = piped(recorded(35, None), &["--json"]).succeeded();
+    assert!(!whole.stderr.contains("middle"), "{}", whole.stderr);
+    let whole = whole.json_lines();
+    assert_eq!(whole[0]["segments"].as_array().map(Vec::len), Some(2), "{whole:?}");
+    let failed = piped(recorded(40, Some(35)), &["--json"]);
+    assert_eq!(failed.code, 2, "{}", failed.stderr);
+    assert!(failed.stderr.contains("standard input: a sample at 35.00 s is not a number"), "{}", failed.stderr);
+    assert_eq!(failed.json_lines()[0]["segments"][0], whole[0]["segments"][0]);
+    let out = folder.path().join("out");
+    let failed = piped(recorded(40, Some(35)), &["--out", &out.to_string_lossy()]);
+    assert_eq!(failed.code, 2, "{}", failed.stderr);
+    assert!(out.join("stdin.txt").is_file());
+}
+
+/// Ctrl-C ends a microphone's recording, not the work on it.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_pipe_is_transcribed_to_where_it_was() {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::process::{Command, Stdio};
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = model(folder.path());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_vitreous"))
+        .args([&["transcribe", &model, "-", "--no-timestamps", "--format", "srt"], &ONCE[..]].concat())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("starts");
+    // The pipe stays open, as that of a program that does not end.
+    let mut input = child.stdin.take().expect("an input");
+    input.write_all(&recorded(35, None)).expect("written");
+    input.flush().expect("written");
+    let mut output = BufReader::new(child.stdout.take().expect("an output"));
+    let mut first = String::new();
+    output.read_line(&mut first).expect("the first window");
+    assert_eq!(first.trim(), "1");
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).expect("text");
+    assert!(rest.contains("\n2\n00:00:30,000 --> 00:00:35"), "{rest}");
+    assert_eq!(child.wait().expect("ends").code(), Some(130));
+    drop(input);
+}

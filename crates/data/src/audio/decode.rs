@@ -24,6 +24,10 @@ const MOST_RATE: u32 = 768_000;
 const MOST_BROKEN: usize = 64;
 /// Bytes that a format is recognised by.
 const HEAD: usize = 64;
+/// The most channels of WAV files that are decoded.
+const MOST_CHANNELS: u16 = 26;
+/// Programs that write WAV into a pipe do not know its length yet: they state the longest that fits.
+const UNKNOWN_LENGTH: u32 = 0x7fff_0000;
 
 /// Audio that is decoded while it is read: what is in memory does not depend on its length.
 pub struct AudioReader {
@@ -33,6 +37,8 @@ pub struct AudioReader {
     rate: u32,
     /// The length that the file states, in samples of its own rate.
     stated: Option<u64>,
+    /// Whether it may end anywhere: its length was not known when its beginning was written.
+    ends_anywhere: bool,
     /// Samples of its own rate so far.
     decoded: u64,
     interleaved: Vec<f32>,
@@ -110,7 +116,13 @@ impl AudioReader {
         let mut head = Vec::with_capacity(HEAD);
         reader.by_ref().take(HEAD as u64).read_to_end(&mut head)?;
         check_head(&head)?;
-        AudioReader::of_source(Box::new(ReadOnlySource::new(Cursor::new(head).chain(reader))), None)
+        let ends_anywhere = states_no_length(&head);
+        let source = ReadOnlySource::new(Cursor::new(head).chain(reader));
+        let mut reader = AudioReader::of_source(Box::new(source), None)?;
+        if ends_anywhere {
+            (reader.ends_anywhere, reader.stated) = (true, None);
+        }
+        Ok(reader)
     }
 
     fn of_source(source: Box<dyn MediaSource>, extension: Option<&str>) -> Result<AudioReader, AudioError> {
@@ -139,6 +151,7 @@ impl AudioReader {
         Ok(AudioReader {
             track,
             stated,
+            ends_anywhere: false,
             format,
             decoder,
             rate: 0,
@@ -244,6 +257,9 @@ impl AudioReader {
 
     fn give_up(&mut self, failure: Failure) {
         let is_cut = matches!(&failure, Failure::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof);
+        if is_cut && self.ends_anywhere {
+            return;
+        }
         self.damage = Some(match is_cut {
             true => "it ends in the middle".to_string(),
             false => format!("the rest cannot be decoded ({failure})"),
@@ -303,7 +319,22 @@ fn check_head(head: &[u8]) -> Result<(), AudioError> {
     if head.is_empty() {
         return Err(AudioError::Empty);
     }
-    foreign(head).map_or(Ok(()), Err)
+    match wav_channels(head) {
+        Some(channels) if channels > MOST_CHANNELS => Err(AudioError::Channels { channels, most: MOST_CHANNELS }),
+        _ => foreign(head).map_or(Ok(()), Err),
+    }
+}
+
+/// The channels that a WAV file's head states, if its format comes first in it, as is usual.
+fn wav_channels(head: &[u8]) -> Option<u16> {
+    let is_wav = head.starts_with(b"RIFF") && head.get(8..16) == Some(b"WAVEfmt ");
+    head.get(22..24).filter(|_| is_wav).map(|two| u16::from_le_bytes([two[0], two[1]]))
+}
+
+/// Whether the head of a WAV file was written by a program that did not know how long it would become.
+fn states_no_length(head: &[u8]) -> bool {
+    let length = head.get(4..8).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]));
+    head.starts_with(b"RIFF") && length.is_some_and(|length| length >= UNKNOWN_LENGTH)
 }
 
 fn of_failure(failure: Failure) -> AudioError {

@@ -40,6 +40,16 @@ pub enum AudioError {
         /// The highest rate that is read.
         most: u32,
     },
+    /// There are more channels than are decoded.
+    #[error(
+        "it has {channels} channels, but only WAV files of at most {most} are read; mix them into one first, e.g. `ffmpeg -i FILE -ac 1 FILE.flac`"
+    )]
+    Channels {
+        /// The number of channels.
+        channels: u16,
+        /// The most that are read.
+        most: u16,
+    },
     /// A sample is NaN or infinite.
     #[error("a sample at {:.2} s is not a number", .at.as_secs_f64())]
     NotFinite {

@@ -39,6 +39,9 @@ pub struct Spectrogram {
     /// Samples of the recording so far.
     samples_read: u64,
     ended: bool,
+    /// Whether it ends where it can be read no further, and why it did.
+    ends_at_failure: bool,
+    failure: Option<AudioError>,
 }
 
 enum Samples {
@@ -70,9 +73,10 @@ impl Spectrogram {
         Ok(again)
     }
 
-    /// Of what comes from a pipe.
+    /// Of what comes from a pipe. Where it can be read no further it ends, and [`Spectrogram::failure`] says why: it cannot be read again.
     pub fn of_stream(reader: impl Read + Send + Sync + 'static, bins: usize) -> Result<Spectrogram, AudioError> {
-        Spectrogram::new(Samples::Reader(Box::new(AudioReader::from_reader(reader)?)), bins)
+        let spectrogram = Spectrogram::new(Samples::Reader(Box::new(AudioReader::from_reader(reader)?)), bins)?;
+        Ok(Spectrogram { ends_at_failure: true, ..spectrogram })
     }
 
     /// Of samples of one channel and [`SAMPLE_RATE`].
@@ -98,6 +102,8 @@ impl Spectrogram {
             loudest: SILENCE,
             samples_read: 0,
             ended: false,
+            ends_at_failure: false,
+            failure: None,
         })
     }
 
@@ -128,11 +134,22 @@ impl Spectrogram {
         }
     }
 
+    /// Why what came from a pipe could not be read to its end.
+    pub fn failure(&self) -> Option<&AudioError> {
+        self.failure.as_ref()
+    }
+
     /// Reads on until there are so many frames, or the recording ends; gives how many of them there are.
     pub fn read_to(&mut self, frames: usize) -> Result<usize, AudioError> {
         while self.count < frames && !self.ended {
             let samples: Option<&[f32]> = match &mut self.samples {
-                Samples::Reader(reader) => reader.next_samples()?,
+                Samples::Reader(reader) => match reader.next_samples() {
+                    Err(error) if self.ends_at_failure && self.samples_read > 0 => {
+                        self.failure = Some(error);
+                        None
+                    }
+                    samples => samples?,
+                },
                 Samples::Given { samples, place } => {
                     let rest = &samples[*place..];
                     let next = &rest[..rest.len().min(1 << 16)];

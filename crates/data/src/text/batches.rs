@@ -41,6 +41,8 @@ pub enum PairForm {
         padding: u32,
         /// What the decoder reads first.
         start: u32,
+        /// The most tokens that the model reads of a source and of a target: no batch is wider because lengths are rounded up.
+        longest: (usize, usize),
     },
 }
 
@@ -89,7 +91,11 @@ impl PairBatches {
     ) -> Result<PairBatches, TooFewTokens> {
         let pairs = pairs.into();
         let lengths: Vec<Lengths> = (0..pairs.len()).map(|index| lengths(&pairs, form, index)).collect();
-        let chosen = shapes::choose(lengths.iter().copied(), MOST_SHAPES);
+        let most = match form {
+            PairForm::Own => (usize::MAX, usize::MAX),
+            PairForm::Whole { longest, .. } => longest,
+        };
+        let chosen = shapes::choose(lengths.iter().copied(), most, MOST_SHAPES);
         let longest = chosen.last().map_or(0, |&(source, target)| source.max(target));
         if longest > tokens_per_batch {
             return Err(TooFewTokens { longest, tokens_per_batch });
@@ -184,7 +190,7 @@ impl BatchSource for PairBatches {
         let pairs = &self.pairs;
         batch.units = rows.iter().map(|&row| lengths(pairs, self.form, row as usize).1).sum();
         batch.samples.extend(rows.iter().map(|&row| row as usize));
-        if let PairForm::Whole { padding, start } = self.form {
+        if let PairForm::Whole { padding, start, .. } = self.form {
             let whole: Vec<(&[u32], &[u32])> =
                 rows.iter().map(|&row| (pairs.source(row as usize), pairs.target(row as usize))).collect();
             fill_pairs(&mut batch.arrays, &whole, padding, start);

@@ -1,13 +1,12 @@
-//! The tokenizer of an encoder-decoder's directory: T5's, BART's, mBART's with its languages, Marian's two with one vocabulary, ByT5's
-//! bytes. Sources and targets get the special tokens that `transformers` gives them.
+//! The tokenizer of an encoder-decoder's directory: T5's, BART's, mBART's with its languages, Marian's two, ByT5's bytes. Sources and targets get the special tokens that `transformers` gives them.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
 use vitreous_files::open::read_bounded;
 
+use super::marian::MarianPieces;
 use super::tokenizer::SentencePieces;
 use super::{TextTokenizer, TokeniserError, Word};
 
@@ -28,6 +27,15 @@ const MBART_LANGUAGES: [&str; 52] = [
     "ur_PK", "xh_ZA", "gl_ES", "sl_SI",
 ];
 const FIRST_LANGUAGES: usize = 25;
+
+/// Whose tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PairSide {
+    /// What is read.
+    Source,
+    /// What is written.
+    Target,
+}
 
 /// Where the token of a language stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +60,7 @@ enum Pieces {
     /// mBART's file of pieces: the first four tokens are others, and languages and the mask come behind them.
     Fairseq(Box<SentencePieces>),
     /// Marian's files of pieces, whose numbers are another file's.
-    Marian { sides: Box<[SentencePieces; 2]>, names: Vec<String>, ids: HashMap<String, u32>, unknown: u32 },
+    Marian(Box<MarianPieces>),
     /// Bytes, with sentinels behind them.
     Bytes { sentinels: usize },
 }
@@ -87,23 +95,16 @@ const FILES: [&str; 12] = [
 impl PairTokenizer {
     /// Opens a model directory's tokenizer. `end` is the token that ends a text, by the model's configuration.
     pub fn open(directory: &Path, end: u32) -> Result<PairTokenizer, TokeniserError> {
-        let object = |name: &str| -> Result<Value, TokeniserError> {
-            let path = directory.join(name);
-            let Some(bytes) = read(&path)? else { return Ok(Value::Null) };
-            let damaged = |error: serde_json::Error| TokeniserError::Damaged {
-                path,
-                reason: format!("this is not JSON: {error}"),
-            };
-            serde_json::from_slice(&bytes).map_err(damaged)
-        };
-        let (settings, config) = (object("tokenizer_config.json")?, object("config.json")?);
+        let (settings, config) =
+            (read_json(&directory.join("tokenizer_config.json"))?, read_json(&directory.join("config.json"))?);
         let class = settings.get("tokenizer_class").or(config.get("tokenizer_class")).and_then(Value::as_str);
         let model_type = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
         let class = class.unwrap_or_default().trim_end_matches("Fast").to_string();
         let has = |name: &str| directory.join(name).is_file();
         let extra = settings.get("extra_ids").and_then(Value::as_u64).map(|count| count.min(1 << 16) as usize);
         let pieces = if has("source.spm") && has("target.spm") && has("vocab.json") {
-            marian(directory, &object("vocab.json")?)?
+            let is_separate = settings.get("separate_vocabs").and_then(Value::as_bool).unwrap_or(false);
+            Pieces::Marian(Box::new(MarianPieces::open(directory, is_separate)?))
         } else if class == "ByT5Tokenizer" {
             Pieces::Bytes { sentinels: extra.unwrap_or(USUAL_BYTE_SENTINELS) }
         } else if !has("tokenizer.json") && has("spiece.model") {
@@ -115,7 +116,7 @@ impl PairTokenizer {
             Pieces::Text(Box::new(TextTokenizer::open(directory)?))
         };
         let place = match (&pieces, class.as_str()) {
-            (Pieces::Marian { .. }, _) => LanguagePlace::TargetBefore,
+            (Pieces::Marian(_), _) => LanguagePlace::TargetBefore,
             (_, "MBart50Tokenizer") => LanguagePlace::Before,
             (_, "MBartTokenizer") => LanguagePlace::Behind,
             _ if model_type == "mbart" => LanguagePlace::Behind,
@@ -152,13 +153,7 @@ impl PairTokenizer {
         let named = |code: &&str| self.id(code).map(|id| (code.to_string(), id));
         match (self.place, &self.pieces) {
             (LanguagePlace::None, _) => Vec::new(),
-            (_, Pieces::Marian { names, .. }) => {
-                let codes = names
-                    .iter()
-                    .zip(0..)
-                    .filter_map(|(name, id)| Some((name.strip_prefix(">>")?.strip_suffix("<<")?.to_string(), id)));
-                codes.collect()
-            }
+            (_, Pieces::Marian(pieces)) => pieces.languages(),
             (LanguagePlace::Behind, _) => MBART_LANGUAGES[..FIRST_LANGUAGES].iter().filter_map(named).collect(),
             _ => MBART_LANGUAGES.iter().filter_map(named).collect(),
         }
@@ -195,7 +190,7 @@ impl PairTokenizer {
             LanguagePlace::TargetBefore => to.map(|to| self.language(to)).transpose()?,
             LanguagePlace::Before | LanguagePlace::Behind => Some(self.need_language(from, "--from")?),
         };
-        self.with_special(text, 0, language)
+        self.with_special(text, PairSide::Source, language)
     }
 
     /// The tokens of a target, as a decoder is to write it.
@@ -204,10 +199,10 @@ impl PairTokenizer {
             LanguagePlace::Before | LanguagePlace::Behind => Some(self.need_language(to, "--to")?),
             LanguagePlace::None | LanguagePlace::TargetBefore => None,
         };
-        self.with_special(text, 1, language)
+        self.with_special(text, PairSide::Target, language)
     }
 
-    fn with_special(&self, text: &str, side: usize, language: Option<u32>) -> Result<Vec<u32>, TokeniserError> {
+    fn with_special(&self, text: &str, side: PairSide, language: Option<u32>) -> Result<Vec<u32>, TokeniserError> {
         if let (Pieces::Text(tokenizer), LanguagePlace::None) = (&self.pieces, self.place) {
             return Ok(tokenizer.encode(text, None, usize::MAX)?.ids);
         }
@@ -220,15 +215,23 @@ impl PairTokenizer {
         Ok(before.into_iter().chain(plain).chain(end).chain(behind).collect())
     }
 
-    /// The tokens of a text alone; side 0 is the source, 1 the target.
-    fn plain(&self, text: &str, side: usize) -> Result<Vec<u32>, TokeniserError> {
+    /// Keeps at most so many tokens of a source or target: the first, and those from the last end on, where a language may follow.
+    pub fn truncate(&self, tokens: &mut Vec<u32>, longest: usize) {
+        if tokens.len() > longest {
+            let place = tokens.iter().rposition(|&token| token == self.end).unwrap_or(tokens.len());
+            let behind = tokens.split_off(place);
+            tokens.truncate(longest.saturating_sub(behind.len()));
+            tokens.extend(behind);
+            tokens.truncate(longest);
+        }
+    }
+
+    /// The tokens of a text alone.
+    fn plain(&self, text: &str, side: PairSide) -> Result<Vec<u32>, TokeniserError> {
         Ok(match &self.pieces {
             Pieces::Text(tokenizer) => tokenizer.encode_plain(text)?,
             Pieces::Fairseq(pieces) => pieces.encode(text).into_iter().map(|id| fairseq_of(id, pieces)).collect(),
-            Pieces::Marian { sides, ids, unknown, .. } => {
-                let own = sides[side].encode_pieces(text);
-                own.iter().map(|piece| ids.get(piece).copied().unwrap_or(*unknown)).collect()
-            }
+            Pieces::Marian(pieces) => pieces.encode(side, text),
             Pieces::Sentinels { pieces, sentinels } => {
                 let first = pieces.len();
                 between_sentinels(
@@ -279,7 +282,7 @@ impl PairTokenizer {
 
     /// The text of a target's tokens, without special ones.
     pub fn decode(&self, ids: &[u32]) -> Result<String, TokeniserError> {
-        let is_special = |id: &u32| *id == self.end || self.languages.iter().any(|(_, language)| language == id);
+        let is_special = |id: &u32| *id == self.end || self.is_language(PairSide::Target, *id);
         let ids: Vec<u32> = ids.iter().copied().filter(|id| !is_special(id)).collect();
         Ok(match &self.pieces {
             Pieces::Text(tokenizer) => tokenizer.decode(&ids, true)?,
@@ -288,11 +291,7 @@ impl PairTokenizer {
                 let own = |&id: &u32| if id < 4 { None } else { Some(id - 1) };
                 pieces.decode(&ids.iter().filter_map(own).collect::<Vec<_>>())
             }
-            Pieces::Marian { sides, names, .. } => {
-                let shown =
-                    |id: &u32| names.get(*id as usize).map(String::as_str).filter(|name| !is_marian_special(name));
-                sides[1].decode_pieces(ids.iter().filter_map(shown)).trim_end().to_string()
-            }
+            Pieces::Marian(pieces) => pieces.decode(&ids),
             Pieces::Bytes { .. } => {
                 let byte = |&id: &u32| id.checked_sub(FIRST_BYTE).and_then(|byte| u8::try_from(byte).ok());
                 String::from_utf8_lossy(&ids.iter().filter_map(byte).collect::<Vec<_>>()).into_owned()
@@ -301,7 +300,7 @@ impl PairTokenizer {
     }
 
     /// A token for display.
-    pub fn piece(&self, id: u32) -> String {
+    pub fn piece(&self, side: PairSide, id: u32) -> String {
         let named = match &self.pieces {
             Pieces::Text(tokenizer) => tokenizer.token(id),
             Pieces::Sentinels { pieces, sentinels } => pieces.piece(id).map(str::to_string).or_else(|| {
@@ -312,7 +311,7 @@ impl PairTokenizer {
                 0..4 => Some(["<s>", "<pad>", "</s>", "<unk>"][id as usize].to_string()),
                 _ => pieces.piece(id - 1).map(str::to_string),
             },
-            Pieces::Marian { names, .. } => names.get(id as usize).cloned(),
+            Pieces::Marian(pieces) => pieces.name(side, id).map(str::to_string),
             Pieces::Bytes { .. } => match id.checked_sub(FIRST_BYTE) {
                 None => Some(["<pad>", "</s>", "<unk>"][id as usize].to_string()),
                 Some(byte) if byte < 256 => Some(char::from(byte as u8).to_string()),
@@ -320,16 +319,17 @@ impl PairTokenizer {
             },
         };
         let language = || self.languages.iter().find(|(_, language)| *language == id).map(|(code, _)| code.clone());
-        language().or(named).unwrap_or_else(|| format!("<{id}>"))
+        let language = if self.is_language(side, id) { language() } else { None };
+        language.or(named).unwrap_or_else(|| format!("<{id}>"))
     }
 
     /// Tokens grouped into words: a token that is written with a space before it begins one, and a special token is one by itself.
-    pub fn words(&self, tokens: &[u32]) -> Vec<Word> {
+    pub fn words(&self, side: PairSide, tokens: &[u32]) -> Vec<Word> {
         let mut words: Vec<Word> = Vec::new();
         let mut may_continue = false;
         for (place, &token) in tokens.iter().enumerate() {
-            let piece = self.piece(token);
-            let is_special = self.is_special(token, &piece);
+            let piece = self.piece(side, token);
+            let is_special = self.is_special(side, token, &piece);
             let plain = piece.trim_start_matches(['\u{2581}', '\u{120}', ' ']);
             let begins = is_special || !may_continue || plain.len() < piece.len();
             match words.last_mut() {
@@ -347,10 +347,17 @@ impl PairTokenizer {
         words
     }
 
+    /// Whether a token is that of a language.
+    fn is_language(&self, side: PairSide, token: u32) -> bool {
+        let has_others =
+            side == PairSide::Target && matches!(&self.pieces, Pieces::Marian(pieces) if pieces.is_separate());
+        !has_others && self.languages.iter().any(|(_, language)| *language == token)
+    }
+
     /// Whether a token is no text.
-    fn is_special(&self, token: u32, piece: &str) -> bool {
+    fn is_special(&self, side: PairSide, token: u32, piece: &str) -> bool {
         token == self.end
-            || self.languages.iter().any(|(_, language)| *language == token)
+            || self.is_language(side, token)
             || (piece.len() > 2 && piece.starts_with('<') && piece.ends_with('>'))
     }
 
@@ -366,18 +373,18 @@ impl PairTokenizer {
                     None => pieces.id(name).map(|id| fairseq_of(id, pieces)),
                 }
             }
-            Pieces::Marian { ids, .. } => ids.get(name).copied(),
+            Pieces::Marian(pieces) => pieces.id(name),
             Pieces::Bytes { .. } => None,
         }
     }
 
-    /// The size that an embedding must have at least.
-    pub fn vocabulary_size(&self) -> usize {
+    /// The size that an embedding of a side must have at least.
+    pub fn vocabulary_size(&self, side: PairSide) -> usize {
         match &self.pieces {
             Pieces::Text(tokenizer) => tokenizer.vocabulary_size(),
             Pieces::Sentinels { pieces, sentinels } => pieces.len() + sentinels,
             Pieces::Fairseq(pieces) => pieces.len() + 1 + self.languages.len(),
-            Pieces::Marian { names, .. } => names.len(),
+            Pieces::Marian(pieces) => pieces.size(side),
             Pieces::Bytes { sentinels } => FIRST_BYTE as usize + 256 + sentinels,
         }
     }
@@ -393,13 +400,13 @@ impl PairTokenizer {
                 (0..*sentinels).map(|which| (pieces.len() + sentinels - 1 - which) as u32).collect()
             }
             Pieces::Bytes { sentinels } => (0..*sentinels as u32).map(|which| FIRST_BYTE + 256 + which).collect(),
-            Pieces::Fairseq(_) | Pieces::Marian { .. } => Vec::new(),
+            Pieces::Fairseq(_) | Pieces::Marian(_) => Vec::new(),
         }
     }
 
     /// The tokens of a text without special tokens.
     pub fn encode_plain(&self, text: &str) -> Result<Vec<u32>, TokeniserError> {
-        self.plain(text, 0)
+        self.plain(text, PairSide::Source)
     }
 
     /// The mask token, if there is one.
@@ -407,7 +414,7 @@ impl PairTokenizer {
         match &self.pieces {
             Pieces::Text(tokenizer) => tokenizer.special().mask,
             Pieces::Fairseq(pieces) => Some((pieces.len() + 1 + self.languages.len()) as u32),
-            Pieces::Sentinels { .. } | Pieces::Marian { .. } | Pieces::Bytes { .. } => None,
+            Pieces::Sentinels { .. } | Pieces::Marian(_) | Pieces::Bytes { .. } => None,
         }
     }
 
@@ -424,10 +431,6 @@ fn fairseq_of(id: u32, pieces: &SentencePieces) -> u32 {
 
 fn sentinel(which: usize) -> String {
     format!("<extra_id_{which}>")
-}
-
-fn is_marian_special(name: &str) -> bool {
-    matches!(name, "</s>" | "<pad>" | "<unk>") || (name.starts_with(">>") && name.ends_with("<<"))
 }
 
 /// The tokens of a text in which sentinels are written as `<extra_id_0>`.
@@ -463,25 +466,13 @@ fn between_sentinels(
     tokens
 }
 
-fn marian(directory: &Path, vocabulary: &Value) -> Result<Pieces, TokeniserError> {
-    let path = directory.join("vocab.json");
-    let damaged = |reason: String| TokeniserError::Damaged { path: path.clone(), reason };
-    let Value::Object(object) = vocabulary else {
-        return Err(damaged("this is not a JSON object of tokens and their numbers".to_string()));
-    };
-    let mut names = vec![None; object.len()];
-    for (name, id) in object {
-        let place = id.as_u64().and_then(|id| names.get_mut(usize::try_from(id).ok()?));
-        match place {
-            Some(place @ None) => *place = Some(name.clone()),
-            _ => return Err(damaged(format!("{name:?} has the number {id}: numbers must be from 0, each once"))),
-        }
-    }
-    let names: Vec<String> = names.into_iter().flatten().collect();
-    let ids: HashMap<String, u32> = names.iter().cloned().zip(0..).collect();
-    let unknown = *ids.get("<unk>").ok_or_else(|| damaged("there is no <unk>".to_string()))?;
-    let side = |name: &str| SentencePieces::open(&directory.join(name));
-    Ok(Pieces::Marian { sides: Box::new([side("source.spm")?, side("target.spm")?]), names, ids, unknown })
+/// The JSON of a file; null if there is no such file.
+pub(super) fn read_json(path: &Path) -> Result<Value, TokeniserError> {
+    let Some(bytes) = read(path)? else { return Ok(Value::Null) };
+    serde_json::from_slice(&bytes).map_err(|error| TokeniserError::Damaged {
+        path: path.to_path_buf(),
+        reason: format!("this is not JSON: {error}"),
+    })
 }
 
 fn read(path: &Path) -> Result<Option<Vec<u8>>, TokeniserError> {

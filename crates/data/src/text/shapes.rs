@@ -36,11 +36,13 @@ pub fn padded_length(length: usize) -> usize {
     length.max(1).next_multiple_of(step)
 }
 
-/// Chooses at most `most` pairs of lengths so that each pair fits into one of them, by ascending cost. All fit into the last.
-pub(super) fn choose(pairs: impl IntoIterator<Item = Lengths>, most: usize) -> Vec<Lengths> {
+/// Chooses at most `most` pairs of lengths so that each pair fits into one of them, by ascending cost. All fit into the last. None is
+/// rounded up beyond `longest`.
+pub(super) fn choose(pairs: impl IntoIterator<Item = Lengths>, longest: Lengths, most: usize) -> Vec<Lengths> {
     let mut counts: BTreeMap<Lengths, usize> = BTreeMap::new();
+    let padded = |length: usize, longest: usize| padded_length(length).min(longest).max(length);
     for (source, target) in pairs {
-        *counts.entry((padded_length(source), padded_length(target))).or_default() += 1;
+        *counts.entry((padded(source, longest.0), padded(target, longest.1))).or_default() += 1;
     }
     let Some(largest) = counts.keys().copied().reduce(|a, b| (a.0.max(b.0), a.1.max(b.1))) else {
         return Vec::new();
@@ -90,7 +92,7 @@ const MOST_LENGTHS: usize = 10;
 impl PaddedLengths {
     /// A few lengths for texts with so many tokens each, none of which has more than `longest`.
     pub fn choose(texts: &[usize], longest: usize) -> PaddedLengths {
-        let chosen = choose(texts.iter().map(|&tokens| (tokens, 1)), MOST_LENGTHS);
+        let chosen = choose(texts.iter().map(|&tokens| (tokens, 1)), (longest, usize::MAX), MOST_LENGTHS);
         let mut lengths: Vec<usize> = chosen.iter().map(|&(length, _)| length.min(longest)).collect();
         lengths.dedup();
         let fitting = |tokens: usize| lengths.iter().position(|&most| tokens <= most).unwrap_or(lengths.len() - 1);
@@ -111,13 +113,22 @@ mod tests {
         }
     }
 
+    const ANY: Lengths = (usize::MAX, usize::MAX);
+
+    #[test]
+    fn lengths_are_not_rounded_up_beyond_what_a_model_reads() {
+        let pairs = [(1000, 30), (990, 31)];
+        assert_eq!(choose(pairs, ANY, 2), [(992, 32), (1024, 32)]);
+        assert_eq!(choose(pairs, (1000, 31), 2), [(992, 31), (1000, 31)]);
+    }
+
     #[test]
     fn the_shape_that_saves_the_most_comes_first() {
         // Nine pairs of (4, 4), two of (10, 4), one of (20, 20): with two shapes the nine have their own.
         let pairs = [vec![(4, 4); 9], vec![(10, 4); 2], vec![(20, 20)]].concat();
-        assert_eq!(choose(pairs.clone(), 1), [(20, 20)]);
-        assert_eq!(choose(pairs.clone(), 2), [(4, 4), (20, 20)]);
-        assert_eq!(choose(pairs.clone(), 9), [(4, 4), (10, 4), (20, 20)]);
+        assert_eq!(choose(pairs.clone(), ANY, 1), [(20, 20)]);
+        assert_eq!(choose(pairs.clone(), ANY, 2), [(4, 4), (20, 20)]);
+        assert_eq!(choose(pairs.clone(), ANY, 9), [(4, 4), (10, 4), (20, 20)]);
         assert_eq!(choose([], 9), []);
     }
 }

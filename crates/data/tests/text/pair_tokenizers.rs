@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
-use vitreous_data::text::{PairTokenizer, TextTokenizer, VocabularyKind};
+use vitreous_data::text::{PairSide, PairTokenizer, TextTokenizer, VocabularyKind};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/text/pair_tokenizers")
@@ -31,6 +31,7 @@ fn sources_and_targets_have_the_tokens_that_transformers_gives() {
         ("mbart", 2, Some("en_XX"), Some("de_DE")),
         ("mbart50", 2, Some("en"), Some("de")),
         ("marian", 0, None, None),
+        ("marian_separate", 0, None, None),
     ] {
         let tokenizer = PairTokenizer::open(&fixtures().join(name), end).expect(name);
         for (text, tokens) in texts_of.iter().zip(rows(&all[name]["source"])) {
@@ -102,6 +103,50 @@ fn languages_are_listed_where_one_is_not_known() {
     }
 }
 
+/// As `transformers` truncates: what is behind the text stays.
+#[test]
+fn truncated_texts_keep_their_end_and_their_language() {
+    for (name, end, behind) in [("mbart", 2, 2), ("mbart50", 2, 1), ("t5", 1, 1)] {
+        let tokenizer = PairTokenizer::open(&fixtures().join(name), end).expect("opens");
+        let (from, to) = if name == "t5" { (None, None) } else { (Some("en_XX"), Some("de_DE")) };
+        let whole = tokenizer.encode_source("the end of the line", from, to).expect("tokens");
+        let mut kept = whole.clone();
+        tokenizer.truncate(&mut kept, 5);
+        assert_eq!(kept, [&whole[..5 - behind], &whole[whole.len() - behind..]].concat(), "{name}");
+        tokenizer.truncate(&mut kept, 5);
+        assert_eq!(kept.len(), 5);
+    }
+}
+
+#[test]
+fn a_language_that_a_text_of_marian_begins_with_is_a_token() {
+    let marian = PairTokenizer::open(&fixtures().join("marian"), 0).expect("opens");
+    let typed: Vec<(String, Vec<u32>)> =
+        serde_json::from_value(expected()["marian"]["typed"].clone()).expect("texts with tokens");
+    for (text, tokens) in typed {
+        assert_eq!(marian.encode_source(&text, None, None).expect("tokens"), tokens, "{text}");
+    }
+}
+
+#[test]
+fn a_side_of_marian_may_have_a_vocabulary_of_its_own() {
+    let path = fixtures().join("marian_separate");
+    let marian = PairTokenizer::open(&path, 0).expect("opens");
+    let sizes: [usize; 2] = serde_json::from_value(expected()["marian_separate"]["sizes"].clone()).expect("sizes");
+    assert_eq!([PairSide::Source, PairSide::Target].map(|side| marian.vocabulary_size(side)), sizes);
+    // Token 2 is a language of sources, and a word of targets.
+    assert_eq!(marian.piece(PairSide::Source, 2), "de");
+    let word = marian.piece(PairSide::Target, 2);
+    assert!(word != "de" && !marian.decode(&[2]).expect("text").is_empty(), "{word}");
+    // Without the file that tokenizer_config.json promises.
+    let directory = tempfile::tempdir().expect("a directory");
+    for name in ["source.spm", "target.spm", "vocab.json", "tokenizer_config.json", "config.json"] {
+        std::fs::copy(path.join(name), directory.path().join(name)).expect("copied");
+    }
+    let said = PairTokenizer::open(directory.path(), 0).expect_err("no file").to_string();
+    assert!(said.contains("target_vocab.json") && said.contains("separate_vocabs"), "{said}");
+}
+
 #[test]
 fn damaged_vocabularies_of_marian_are_refused() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -137,7 +182,7 @@ fn a_learnt_vocabulary_has_sentinels_and_an_end() {
     let tokens = pairs.encode_source("the cat <extra_id_0> the mat", None, None).expect("tokens");
     assert_eq!(tokens.last(), Some(&1));
     let sentinels = pairs.sentinels();
-    assert_eq!((sentinels.len(), sentinels[0] as usize), (100, pairs.vocabulary_size() - 1));
+    assert_eq!((sentinels.len(), sentinels[0] as usize), (100, pairs.vocabulary_size(PairSide::Source) - 1));
     assert!(tokens.contains(&sentinels[0]));
     let plain = pairs.encode_source("the cat sat", None, None).expect("tokens");
     assert_eq!(pairs.decode(&plain).expect("text"), "the cat sat");
@@ -147,6 +192,6 @@ fn a_learnt_vocabulary_has_sentinels_and_an_end() {
     }
     let again = PairTokenizer::open(directory.path(), 1).expect("opens");
     assert_eq!(again.encode_source("the cat <extra_id_0> the mat", None, None).expect("tokens"), tokens);
-    let words: Vec<String> = again.words(&tokens).into_iter().map(|word| word.text).collect();
+    let words: Vec<String> = again.words(PairSide::Source, &tokens).into_iter().map(|word| word.text).collect();
     assert_eq!(words, ["the", "cat", "<extra_id_0>", "the", "mat", "</s>"]);
 }

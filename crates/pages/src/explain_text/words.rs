@@ -2,17 +2,9 @@
 
 use std::ops::Range;
 
+pub use vitreous_data::text::PairSide as Side;
 use vitreous_data::text::{END, PairTokenizer, START, TokeniserError, Tokenisers, Word};
 use vitreous_explain::text::{Link, TextExplanation, align, by_words};
-
-/// Whose tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// What is read.
-    Source,
-    /// What is written.
-    Target,
-}
 
 /// The names of a model's tokens.
 pub trait PairPieces {
@@ -50,12 +42,12 @@ impl PairPieces for Tokenisers {
 }
 
 impl PairPieces for PairTokenizer {
-    fn piece(&self, _side: Side, token: u32) -> String {
-        PairTokenizer::piece(self, token)
+    fn piece(&self, side: Side, token: u32) -> String {
+        PairTokenizer::piece(self, side, token)
     }
 
-    fn words(&self, _side: Side, tokens: &[u32]) -> Result<Vec<Word>, TokeniserError> {
-        Ok(PairTokenizer::words(self, tokens))
+    fn words(&self, side: Side, tokens: &[u32]) -> Result<Vec<Word>, TokeniserError> {
+        Ok(PairTokenizer::words(self, side, tokens))
     }
 }
 

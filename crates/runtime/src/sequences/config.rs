@@ -24,7 +24,27 @@ pub struct GenerationConfig {
     pub start: Option<u32>,
     /// All other rules.
     pub rules: TargetRules,
+    /// What they say beyond that, which is not done: `encoder_no_repeat_ngram_size = 4`.
+    pub ignored: Vec<String>,
 }
+
+/// Settings of `transformers`' `generate` that change what is written and that are not done here, with the values that change nothing.
+const NOT_DONE: [(&str, &[f64]); 14] = [
+    ("encoder_no_repeat_ngram_size", &[0.0]),
+    ("encoder_repetition_penalty", &[1.0]),
+    ("diversity_penalty", &[0.0]),
+    ("num_beam_groups", &[1.0]),
+    ("penalty_alpha", &[0.0]),
+    ("guidance_scale", &[1.0]),
+    ("do_sample", &[]),
+    ("renormalize_logits", &[]),
+    ("constraints", &[]),
+    ("force_words_ids", &[]),
+    ("sequence_bias", &[]),
+    ("begin_suppress_tokens", &[]),
+    ("forced_decoder_ids", &[]),
+    ("exponential_decay_length_penalty", &[]),
+];
 
 impl GenerationConfig {
     /// Reads the files of a directory, for a model with these special tokens and so many others.
@@ -49,7 +69,7 @@ impl GenerationConfig {
     /// What a model does of which no file says anything.
     fn usual(special: SpecialTokens) -> GenerationConfig {
         let rules = TargetRules { forced_last: special.forced_end, ..TargetRules::ending_with(vec![special.end]) };
-        GenerationConfig { beam: 1, length_penalty: 1.0, start: None, rules }
+        GenerationConfig { beam: 1, length_penalty: 1.0, start: None, rules, ignored: Vec::new() }
     }
 }
 
@@ -88,7 +108,20 @@ impl Fields<'_> {
         let beam = self.size("num_beams", MOST_BEAMS)?.unwrap_or(1).max(1);
         let length_penalty = self.number("length_penalty")?.unwrap_or(1.0);
         let start = self.tokens("decoder_start_token_id")?.first().copied();
-        Ok(GenerationConfig { beam, length_penalty, start, rules })
+        Ok(GenerationConfig { beam, length_penalty, start, rules, ignored: self.ignored() })
+    }
+
+    /// What is said of [`NOT_DONE`].
+    fn ignored(&self) -> Vec<String> {
+        let changes_nothing = |value: &Value, neutral: &[f64]| match value {
+            Value::Null | Value::Bool(false) => true,
+            Value::Array(values) => values.is_empty(),
+            value => value.as_f64().is_some_and(|number| neutral.contains(&number)),
+        };
+        let said = NOT_DONE.iter().filter_map(|(key, neutral)| Some((key, neutral, self.object.get(*key)?)));
+        said.filter(|(_, neutral, value)| !changes_nothing(value, neutral))
+            .map(|(key, _, value)| format!("{key} = {}", short(value)))
+            .collect()
     }
 
     fn get(&self, key: &str) -> Option<&Value> {
@@ -181,6 +214,14 @@ mod tests {
         assert_eq!((early_stopping, forced_first, forced_last), (EarlyStopping::WhenFull, Some(8), None));
         assert_eq!((config.rules.no_repeat, config.rules.forbidden), (3, vec![vec![9]]));
         assert_eq!(read(&[]).expect("reads"), GenerationConfig::usual(SPECIAL));
+    }
+
+    #[test]
+    fn what_is_not_done_is_named() {
+        let config = r#"{"encoder_no_repeat_ngram_size": 4, "encoder_repetition_penalty": 1.0, "num_beam_groups": 1, "do_sample": true,
+            "diversity_penalty": 0.0, "forced_decoder_ids": null, "begin_suppress_tokens": [], "sequence_bias": [[[3], -1.0]]}"#;
+        let ignored = read(&[("generation_config.json", config)]).expect("reads").ignored;
+        assert_eq!(ignored, ["encoder_no_repeat_ngram_size = 4", "do_sample = true", "sequence_bias = [[[3],-1.0]]"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod config;
 
 use std::path::Path;
 
-use vitreous_data::text::PairTokenizer;
+use vitreous_data::text::{PairSide, PairTokenizer};
 use vitreous_engine::{Device, Precision, WeightView};
 use vitreous_models::generate::{
     EarlyStopping, Hypothesis, SearchOptions, TargetRules, TranslateOptions, Translator, Weights,
@@ -45,7 +45,7 @@ pub fn is_sequence_model(path: &Path) -> bool {
 impl SequenceModel {
     /// Opens a model directory or a run directory.
     pub fn open(path: &Path) -> Result<SequenceModel, Error> {
-        let model = open_model(path, &OpenOptions::default())?;
+        let mut model = open_model(path, &OpenOptions::default())?;
         let signature = model.architecture.signature();
         let name = path.to_string_lossy();
         let Takes::Pairs { source, target, special: Some(mut special), .. } = signature.takes else {
@@ -54,12 +54,18 @@ impl SequenceModel {
         let directory = model_directory(path);
         let config = GenerationConfig::read(&directory, special, target.vocabulary)?;
         special.start = config.start.unwrap_or(special.start);
+        if !config.ignored.is_empty() {
+            let said = config.ignored.join(", ");
+            model.notes.push(format!("the model's files ask for {said}: this is not done when texts are written"));
+        }
         let tokenizer = PairTokenizer::open(&directory, special.end)?;
-        let (tokens, vocabulary) = (tokenizer.vocabulary_size(), source.vocabulary.max(target.vocabulary));
-        if tokens > vocabulary {
-            return Err(Error::input(format!(
-                "{name}: its tokenizer has {tokens} tokens, but the model's vocabulary has {vocabulary}: they do not belong to one model"
-            )));
+        for (side, vocabulary) in [(PairSide::Source, source.vocabulary), (PairSide::Target, target.vocabulary)] {
+            let tokens = tokenizer.vocabulary_size(side);
+            if tokens > vocabulary {
+                return Err(Error::input(format!(
+                    "{name}: its tokenizer has {tokens} tokens, but the model's vocabulary has {vocabulary}: they do not belong to one model"
+                )));
+            }
         }
         Ok(SequenceModel { model, tokenizer, special, source, target, config })
     }
@@ -181,13 +187,7 @@ impl<'m> SequenceWriter<'m> {
             )));
         }
         self.truncated += 1;
-        // What ends a source stays: the end, and perhaps a language.
-        let kept = tokens.iter().rev().take_while(|token| **token == self.model.special.end).count().max(1);
-        let place = tokens.iter().rposition(|token| *token == self.model.special.end);
-        let tail: Vec<u32> = tokens[place.unwrap_or(tokens.len() - kept)..].to_vec();
-        tokens.truncate(longest.saturating_sub(tail.len()));
-        tokens.extend(tail);
-        tokens.truncate(longest);
+        self.model.tokenizer.truncate(&mut tokens, longest);
         Ok(tokens)
     }
 

@@ -148,6 +148,8 @@ pub struct Transcript {
     pub has_words: bool,
     /// What of the recording could not be read, in words.
     pub damage: Option<String>,
+    /// Why what came from a pipe was not read to its end, in words.
+    pub failure: Option<String>,
     /// Seconds of audio.
     pub seconds: f64,
 }

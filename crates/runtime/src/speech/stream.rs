@@ -98,6 +98,7 @@ impl Recording {
             segments,
             has_words,
             damage: self.spectrogram.damage().map(str::to_string),
+            failure: self.spectrogram.failure().map(ToString::to_string),
             seconds: self.spectrogram.stated_seconds().unwrap_or(0.0),
         })
     }

@@ -34,7 +34,15 @@ impl Transcribe for Pretending {
         };
         let segments = vec![segment(0.0, " one"), segment(61.25, " two")];
         let language = "en".to_string();
-        Ok(Transcript { text, language, seconds: 63.0, segments, has_words: options.words, damage: None })
+        Ok(Transcript {
+            text,
+            language,
+            seconds: 63.0,
+            segments,
+            has_words: options.words,
+            damage: None,
+            failure: None,
+        })
     }
 }
 

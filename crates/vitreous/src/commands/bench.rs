@@ -15,6 +15,7 @@ use serde_json::json;
 use vitreous_engine::random::{Stream, place_of};
 use vitreous_engine::{
     BlockFormat, DType, Device, Executor, GradientOptions, Graph, Mode, Node, Parameter, Plan, Precision, Run, State,
+    Value,
 };
 use vitreous_models::{Architecture, Call, Gives, OpenOptions, POOLED, Signature, Size, Takes};
 use vitreous_pages::format;
@@ -59,7 +60,7 @@ pub struct Bench {
     threads: Option<usize>,
     #[command(flatten)]
     device: DeviceOptions,
-    /// One tower of a model of images and texts [default: both]
+    /// One tower of a model of images and texts, or the encoder of an encoder-decoder [default: both]
     #[arg(long, value_enum)]
     tower: Option<TowerName>,
     /// On a GPU, also say where the time of a run goes
@@ -81,13 +82,15 @@ pub struct Bench {
     json: bool,
 }
 
-/// A tower of a model of images and texts.
+/// A part of a model that has two.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum TowerName {
-    /// The image tower
+    /// The image tower of a model of images and texts
     Image,
-    /// The text tower
+    /// The text tower of a model of images and texts
     Text,
+    /// The encoder of an encoder-decoder
+    Encoder,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -110,6 +113,8 @@ const WARM_UP: f64 = 0.2;
 struct Benched<'m> {
     model: &'m dyn Architecture,
     call: Call<'m>,
+    /// Only the encoder of an encoder-decoder, without the keys and values that a decoder takes of it.
+    is_encoder: bool,
 }
 
 /// The names and types of a graph's inputs that are data.
@@ -147,20 +152,14 @@ impl Bench {
         let options = OpenOptions::default().with_some("image", self.image);
         let (mut model, notes) = vitreous_runtime::architecture(&self.model, &options)?;
         notes.iter().for_each(|note| say!("note: {note}"));
-        let mut signature = model.signature();
         if let Some(tower) = self.tower {
-            if signature.images_and_texts().is_none() {
-                return Err(Failure::input(anyhow!(
-                    "--tower is for models of images and texts, but {} is {}",
-                    self.model,
-                    signature.what()
-                )));
-            }
-            let towers = if tower == TowerName::Image { "image" } else { "text" };
+            self.check_tower(tower, &model.signature())?;
+        }
+        if let Some(towers) = self.tower.and_then(TowerName::setting) {
             let one = OpenOptions::default().with("towers", towers);
             model = model.with_settings(&one.settings).map_err(Failure::input)?;
-            signature = model.signature();
         }
+        let signature = model.signature();
         if self.mode == ModeName::Train && signature.images().is_some() && signature.classes().is_none() {
             return Err(Failure::input(anyhow!(
                 "{}: this model has no head, so there is nothing to train it on; hint: --mode infer",
@@ -173,7 +172,8 @@ impl Bench {
             Some(batch) => batch,
             None => usual_batch(model.as_ref(), &device)?,
         };
-        let model = Benched { call: self.call(model.as_ref(), batch), model: model.as_ref() };
+        let is_encoder = self.tower == Some(TowerName::Encoder);
+        let model = Benched { call: self.call(model.as_ref(), batch), model: model.as_ref(), is_encoder };
         if self.collective.is_some() {
             return self.measure_collective(&model, batch, &device);
         }
@@ -187,6 +187,27 @@ impl Bench {
             }
         }
         Ok(())
+    }
+
+    /// Refuses a part that a model does not have.
+    fn check_tower(&self, tower: TowerName, signature: &Signature) -> Result<(), Failure> {
+        let is_encoder = tower == TowerName::Encoder;
+        let fits = match &signature.takes {
+            Takes::ImagesAndTexts { .. } => !is_encoder,
+            Takes::Pairs { .. } | Takes::Audio(_) => is_encoder,
+            Takes::Images(_) | Takes::Tokens(_) => false,
+        };
+        if !fits {
+            return Err(Failure::input(anyhow!(
+                "--tower image and text are for models of images and texts, --tower encoder is for encoder-decoders, but {} is {}",
+                self.model,
+                signature.what()
+            )));
+        }
+        match is_encoder && self.mode != ModeName::Infer {
+            true => Err(Failure::input(anyhow!("--tower encoder is for --mode infer: an encoder alone has no loss"))),
+            false => Ok(()),
+        }
     }
 
     fn measure_collective(&self, model: &Benched, batch: usize, device: &Device) -> Result<(), Failure> {
@@ -342,7 +363,24 @@ impl Measured {
     }
 }
 
+impl TowerName {
+    /// As the setting of models of images and texts.
+    fn setting(self) -> Option<&'static str> {
+        match self {
+            TowerName::Image => Some("image"),
+            TowerName::Text => Some("text"),
+            TowerName::Encoder => None,
+        }
+    }
+}
+
 impl Benched<'_> {
+    /// What is computed at inference.
+    fn result(&self, graph: &mut Graph, batch: usize) -> vitreous_engine::Result<Value> {
+        let outputs = self.model.build(graph, &Call { batch, ..self.call })?;
+        if self.is_encoder { outputs.need("memory") } else { outputs.result() }
+    }
+
     fn image(&self) -> Option<Size> {
         self.model.signature().images().map(|images| images.size)
     }
@@ -353,6 +391,7 @@ impl Benched<'_> {
             Takes::Images(_) => "images",
             Takes::Tokens(_) => "sequences",
             Takes::ImagesAndTexts { .. } => "pairs",
+            Takes::Pairs { .. } if self.is_encoder => "texts",
             Takes::Pairs { .. } => "pairs",
             Takes::Audio(_) => "windows of audio",
         }
@@ -366,8 +405,8 @@ impl Benched<'_> {
     fn size(&self) -> String {
         match (self.image(), self.model.signature().pairs()) {
             (Some(image), _) => image.to_string(),
-            (None, Some(_)) => format!("{} and {} tokens", self.call.tokens, self.call.target),
-            (None, None) => format!("{} tokens", self.call.tokens),
+            (None, Some(_)) if !self.is_encoder => format!("{} and {} tokens", self.call.tokens, self.call.target),
+            _ => format!("{} tokens", self.call.tokens),
         }
     }
 }
@@ -395,7 +434,7 @@ impl PreparedModel {
     fn inference(what: &str, model: &Benched, precision: Precision, device: &Device) -> Result<PreparedModel, Failure> {
         let planned = |batch| {
             let mut graph = Graph::new(Mode::Inference, precision);
-            let output = model.model.build_result(&mut graph, &Call { batch, ..model.call })?;
+            let output = model.result(&mut graph, batch)?;
             Ok::<_, vitreous_engine::Error>((device.plan_with_fixed_weights(&graph, &[output])?, inputs(&graph)))
         };
         let (plan, inputs) = planned(model.call.batch).map_err(Failure::input)?;

@@ -135,7 +135,10 @@ impl SequenceCommand<'_> {
         take_texts(self.texts, self.files, at_once, plain, |lines: &[String]| {
             let Some(chunk) = shared.next(lines.len(), key_of(lines)) else { return Ok(()) };
             let before = Instant::now();
-            writer.forget_texts();
+            if !shared.is_direct() {
+                // Whichever rank computes a chunk gives the same bits. Otherwise lines that come one by one share what was made ready.
+                writer.forget_texts();
+            }
             let answers = writer.write(lines)?;
             computing += before.elapsed().as_secs_f64();
             count += lines.len();

@@ -3,11 +3,14 @@
 use std::cell::RefCell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use vitreous_data::audio::Spectrogram;
 use vitreous_pages::format;
 use vitreous_pages::write::{check_new, write_new};
@@ -21,6 +24,7 @@ use super::{parse_beam, parse_count};
 use crate::device_options::ComputeOptions;
 use crate::failure::Failure;
 use crate::intervention_options::InterventionOptions;
+use crate::live_input::LiveInput;
 use crate::shared_out::{ShareOptions, SharedOut, Task, key_of};
 
 /// Transcribe speech: Whisper models on recordings of any length, or on what comes through a pipe
@@ -145,13 +149,18 @@ impl Transcribe {
         let model = self.interventions.apply(SpeechModel::open(&self.model)?)?;
         let device = self.compute.device_of(&shared)?;
         let transcriber = Transcriber::new(&model, self.compute.precision(), &device)?;
-        let mut work = Work { command: &self, transcriber, settings: self.settings(), format, heard: 0.0, failed: 0 };
+        let stop = if reads_standard_input { stop_on_signals()? } else { Arc::default() };
+        let settings = self.settings();
+        let mut work = Work { command: &self, transcriber, settings, format, stop, heard: 0.0, failed: 0 };
         let start = Instant::now();
         let size = shared.chunk_size(self.batch);
         for (files, targets) in self.files.chunks(size).zip(targets.chunks(size)) {
             let Some(chunk) = shared.next(files.len(), key_of(files)) else { continue };
             if shared.is_direct() {
                 work.tell(files, targets)?;
+                if work.is_stopped() {
+                    break;
+                }
                 continue;
             }
             targets.iter().flatten().try_for_each(|target| check_new(target))?;
@@ -159,7 +168,7 @@ impl Transcribe {
             let part = work.keep(chunk.first, files)?;
             shared.put(&chunk, &part, work.failed - failed_before)?;
         }
-        let Work { heard, failed, .. } = work;
+        let (is_stopped, heard, failed) = (work.is_stopped(), work.heard, work.failed);
         let seconds = start.elapsed().as_secs_f64();
         say!(
             "{} of audio in {}, {:.1} times real time, on {}",
@@ -168,6 +177,9 @@ impl Transcribe {
             heard / seconds.max(1e-9),
             described(&device)
         );
+        if is_stopped {
+            return Err(Failure::Interrupted);
+        }
         if shared.is_direct() {
             return if failed > 0 { Err(Failure::Reported) } else { Ok(()) };
         }
@@ -198,10 +210,10 @@ impl Transcribe {
         }
     }
 
-    fn open(&self, transcriber: &Transcriber, path: &Path) -> Result<Spectrogram, Failure> {
+    fn open(&self, transcriber: &Transcriber, path: &Path, stop: &Arc<AtomicBool>) -> Result<Spectrogram, Failure> {
         if path.as_os_str() == "-" {
             let bins = transcriber.model().input.bins;
-            return Spectrogram::of_stream(std::io::stdin(), bins)
+            return Spectrogram::of_stream(LiveInput::new(stop.clone()), bins)
                 .map_err(|error| Failure::input(anyhow!("standard input: {error}")));
         }
         Ok(transcriber.open_file(path)?)
@@ -236,13 +248,30 @@ struct Work<'c> {
     transcriber: Transcriber<'c>,
     settings: SpeechSettings,
     format: TranscriptFormat,
+    /// Set by Ctrl-C while standard input is read.
+    stop: Arc<AtomicBool>,
     /// Seconds of audio.
     heard: f64,
     /// Files that cannot be read.
     failed: usize,
 }
 
+/// The first Ctrl-C ends standard input, so that what was heard is written; the second ends the process.
+fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the second looks at what the first has set, before it is set again.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone()).map_err(Failure::work)?;
+        signal_hook::flag::register(signal, stop.clone()).map_err(Failure::work)?;
+    }
+    Ok(stop)
+}
+
 impl Work<'_> {
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
     /// Transcribes recordings and tells or writes what is said.
     fn tell(&mut self, files: &[PathBuf], targets: &[Option<PathBuf>]) -> Result<(), Failure> {
         // Several files at once only if that was asked for: otherwise each is told as it is heard.
@@ -250,6 +279,7 @@ impl Work<'_> {
             let (output, transcripts) = self.transcribe(files, true)?;
             for (place, transcript) in transcripts {
                 output.finish(&files[place], targets[place].as_deref(), &transcript)?;
+                self.check_complete(&files[place], &transcript)?;
             }
         }
         Ok(())
@@ -268,9 +298,22 @@ impl Work<'_> {
                 part.extend(((first + batch * self.command.batch + place) as u64).to_le_bytes());
                 part.extend((text.len() as u64).to_le_bytes());
                 part.extend(text.as_bytes());
+                self.check_complete(&files[place], &transcript)?;
             }
         }
         Ok(part)
+    }
+
+    /// Says why a pipe was not read to its end, after what was heard was written.
+    fn check_complete(&mut self, path: &Path, transcript: &Transcript) -> Result<(), Failure> {
+        let Some(reason) = &transcript.failure else { return Ok(()) };
+        let failure = Failure::input(anyhow!("{}: {reason}; what came before is transcribed", shown(path)));
+        if self.command.files.len() == 1 {
+            return Err(failure);
+        }
+        complain!("error: {}", failure.text());
+        self.failed += 1;
+        Ok(())
     }
 
     /// Transcribes recordings at once: those that can be read, by their place.
@@ -281,7 +324,7 @@ impl Work<'_> {
     ) -> Result<(Output<'f>, Vec<(usize, Transcript)>), Failure> {
         let (mut recordings, mut opened) = (Vec::new(), Vec::new());
         for (place, path) in files.iter().enumerate() {
-            match self.command.open(&self.transcriber, path) {
+            match self.command.open(&self.transcriber, path, &self.stop) {
                 Ok(recording) => {
                     recordings.push(recording);
                     opened.push(place);
@@ -308,7 +351,7 @@ impl Work<'_> {
         for (path, transcript) in output.files.iter().zip(&transcripts) {
             self.heard += transcript.seconds;
             if let Some(damage) = &transcript.damage {
-                say!("note: {}: {damage}", path.display());
+                say!("note: {}: {damage}", shown(path));
             }
         }
         Ok((output, opened.into_iter().zip(transcripts).collect()))
@@ -341,10 +384,15 @@ fn deliver(mut part: &[u8], targets: &[Option<PathBuf>]) -> Result<(), Failure> 
     Ok(out.flush()?)
 }
 
+/// A path for a message.
+fn shown(path: &Path) -> String {
+    if path.as_os_str() == "-" { "standard input".to_string() } else { path.display().to_string() }
+}
+
 /// An error with the name of the file, where there is one file.
 fn named(error: vitreous_runtime::Error, files: &[&PathBuf]) -> Failure {
     match (error, files) {
-        (vitreous_runtime::Error::Audio(error), [path]) => Failure::input(anyhow!("{}: {error}", path.display())),
+        (vitreous_runtime::Error::Audio(error), [path]) => Failure::input(anyhow!("{}: {error}", shown(path))),
         (error, _) => error.into(),
     }
 }

@@ -56,12 +56,17 @@ pub fn vitreous(arguments: &[&str]) -> Outcome {
 
 /// Runs `vitreous` with these arguments and this standard input.
 pub fn vitreous_with_input(arguments: &[&str], input: &str) -> Outcome {
+    run(arguments, input.as_bytes(), &[])
+}
+
+/// Runs `vitreous` with these arguments and a standard input that is no text.
+pub fn vitreous_with_bytes(arguments: &[&str], input: &[u8]) -> Outcome {
     run(arguments, input, &[])
 }
 
 /// Runs `vitreous` with these arguments and environment variables.
 pub fn vitreous_within(arguments: &[&str], variables: &[(&str, &Path)]) -> Outcome {
-    run(arguments, "", variables)
+    run(arguments, b"", variables)
 }
 
 /// Writes one line after the other to `vitreous`, and waits for the answer to each before the next. Gives the answers and the exit code.
@@ -93,7 +98,7 @@ pub fn answered_line_by_line(arguments: &[&str], lines: &[&str]) -> (Vec<Value>,
     (all, child.wait().expect("vitreous ends").code())
 }
 
-fn run(arguments: &[&str], input: &str, variables: &[(&str, &Path)]) -> Outcome {
+fn run(arguments: &[&str], input: &[u8], variables: &[(&str, &Path)]) -> Outcome {
     let mut child = Command::new(env!("CARGO_BIN_EXE_vitreous"))
         .args(arguments)
         .envs(variables.iter().copied())
@@ -104,7 +109,7 @@ fn run(arguments: &[&str], input: &str, variables: &[(&str, &Path)]) -> Outcome 
         .spawn()
         .expect("vitreous starts");
     // It may end before it has read everything.
-    let _ = child.stdin.take().expect("an input").write_all(input.as_bytes());
+    let _ = child.stdin.take().expect("an input").write_all(input);
     let output = child.wait_with_output().expect("vitreous ends");
     Outcome {
         code: output.status.code().unwrap_or(-1),

@@ -190,13 +190,16 @@ impl BartConfig {
         let end_token = end_token(object)?.unwrap_or(if is_marian { 0 } else { 2 });
         let padding_token = size("pad_token_id", if is_marian { 58_100 } else { 1 })?;
         let start_token = size("decoder_start_token_id", if is_marian { padding_token } else { end_token })?;
-        let forced =
-            if object.get("forced_eos_token_id").is_some() { size("forced_eos_token_id", 0)? } else { end_token };
+        // Null says that none is forced.
+        let forced = match object.is_null("forced_eos_token_id") {
+            true => None,
+            false => Some(size("forced_eos_token_id", end_token)?),
+        };
         for (key, token) in [
             ("decoder_start_token_id", start_token),
             ("pad_token_id", padding_token),
             ("eos_token_id", end_token),
-            ("forced_eos_token_id", forced),
+            ("forced_eos_token_id", forced.unwrap_or(end_token)),
         ] {
             in_range(object, key, token, target_vocabulary)?;
         }
@@ -224,7 +227,7 @@ impl BartConfig {
             padding_token,
             end_token,
             start_token,
-            forced_end_token: Some(forced),
+            forced_end_token: forced,
         })
     }
 

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::{Value as Json, json};
 use tokio::sync::OnceCell;
+use vitreous_data::text::PairSide;
 use vitreous_explain::live::Live;
 use vitreous_models::Model;
 use vitreous_runtime::image_text::LabelSet;
@@ -80,7 +81,10 @@ impl WatchedModel {
                 let tokenizers = &model.tokenizers;
                 Some(if of_source { &tokenizers.source } else { &tokenizers.target }.piece(id))
             }
-            WatchedModel::Sequence(model) => Some(model.tokenizer.piece(id)),
+            WatchedModel::Sequence(model) => {
+                let side = if of_source { PairSide::Source } else { PairSide::Target };
+                Some(model.tokenizer.piece(side, id))
+            }
             WatchedModel::Speech(model) => match model.vocabulary.is_timestamp(id) {
                 true => Some(format!("<|{:.2}|>", f64::from(id - model.vocabulary.first_timestamp) * 0.02)),
                 false => model.vocabulary.tokenizer().token(id),

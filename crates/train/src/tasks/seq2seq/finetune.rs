@@ -173,6 +173,8 @@ struct PairEncoder {
     data: Seq2SeqDataSettings,
     /// The most tokens of a source and of a target.
     longest: (usize, usize),
+    /// The most that the model reads.
+    most: (usize, usize),
     padding: u32,
     /// What a target begins with.
     start: u32,
@@ -183,11 +185,10 @@ impl PairEncoder {
         let data = settings.data.clone();
         let to = named(&data.to);
         let start = model.tokenizer.start(to)?.unwrap_or(model.special.start);
-        // Batches round lengths up by at most a sixteenth.
-        let room = |wanted: usize, longest: usize| wanted.min(longest * 16 / 17).max(2);
+        let room = |wanted: usize, longest: usize| wanted.min(longest).max(2);
         let longest =
             (room(settings.text.max_source, model.longest.0), room(settings.text.max_target, model.longest.1));
-        Ok(PairEncoder { data, longest, padding: model.special.padding, start })
+        Ok(PairEncoder { data, longest, most: model.longest, padding: model.special.padding, start })
     }
 
     fn source(&self, model: &PairModel, text: &str) -> Result<Vec<u32>, TokeniserError> {
@@ -210,25 +211,15 @@ impl PairEncoder {
         for (source, target) in &mut all {
             let is_long = source.len() > self.longest.0 || target.len() > self.longest.1;
             truncated += usize::from(is_long);
-            cut(source, self.longest.0);
-            cut(target, self.longest.1);
+            model.tokenizer.truncate(source, self.longest.0);
+            model.tokenizer.truncate(target, self.longest.1);
         }
         Ok((EncodedPairs::from_tokens(all.iter().map(|(source, target)| (&source[..], &target[..]))), truncated))
     }
 
     fn batches(&self, pairs: Arc<EncodedPairs>, tokens: usize, seed: u64) -> Result<PairBatches, TrainError> {
-        let form = PairForm::Whole { padding: self.padding, start: self.start };
+        let form = PairForm::Whole { padding: self.padding, start: self.start, longest: self.most };
         PairBatches::of_form(pairs, form, tokens, seed).map_err(|error| TrainError::Data(error.to_string()))
-    }
-}
-
-/// Keeps the first tokens and the last one: what ends a text.
-pub(super) fn cut(tokens: &mut Vec<u32>, longest: usize) {
-    if tokens.len() > longest
-        && let Some(&last) = tokens.last()
-    {
-        tokens.truncate(longest - 1);
-        tokens.push(last);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use vitreous_data::loader::{Batch, BatchSource};
-use vitreous_data::text::{IGNORED, PairTokenizer};
+use vitreous_data::text::{IGNORED, PairSide, PairTokenizer};
 use vitreous_engine::{
     CrossEntropyOptions, DType, Device, Executor, Graph, Mode, Parameter, Precision, Role, SharedWeights, State, Value,
     WeightView,
@@ -45,7 +45,7 @@ impl PairModel {
     /// A new model for a tokenizer.
     pub fn fresh(recipe: &mut Recipe, tokenizer: PairTokenizer) -> Result<PairModel, TrainError> {
         let known = recipe.architecture()?.settings();
-        let size = tokenizer.vocabulary_size();
+        let size = tokenizer.vocabulary_size(PairSide::Source);
         let keys = ["vocabulary", "source_vocabulary", "target_vocabulary"];
         let sizes = keys.iter().filter(|key| known.contains_key(**key)).map(|key| (key.to_string(), size.into()));
         recipe.change_model(&sizes.collect::<Settings>())?;
@@ -59,13 +59,14 @@ impl PairModel {
         recipe.check()?;
         let special = special_of(&model)?;
         let (source, target) = model.architecture.signature().pairs().ok_or_else(|| of_no_pairs(&model))?;
-        let vocabulary = source.vocabulary.min(target.vocabulary);
-        if tokenizer.vocabulary_size() > vocabulary {
-            return Err(TrainError::Data(format!(
-                "{}: its tokenizer has {} tokens, but the model's vocabulary has {vocabulary}: they do not belong to one model",
-                model.path.as_deref().unwrap_or(Path::new("the model")).display(),
-                tokenizer.vocabulary_size(),
-            )));
+        for (side, vocabulary) in [(PairSide::Source, source.vocabulary), (PairSide::Target, target.vocabulary)] {
+            let tokens = tokenizer.vocabulary_size(side);
+            if tokens > vocabulary {
+                return Err(TrainError::Data(format!(
+                    "{}: its tokenizer has {tokens} tokens, but the model's vocabulary has {vocabulary}: they do not belong to one model",
+                    model.path.as_deref().unwrap_or(Path::new("the model")).display(),
+                )));
+            }
         }
         let blocks = block_count(model.parameters());
         Ok(PairModel { longest: (source.longest, target.longest), model, tokenizer, special, blocks })

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 use vitreous_data::loader::BatchSource;
 use vitreous_data::text::{
-    CorruptedBatches, Corruption, InfillingOptions, PackedTexts, PairTokenizer, PlainTexts, SpanOptions, TextTokenizer,
-    VocabularyKind, open_plain,
+    CorruptedBatches, Corruption, InfillingOptions, PackedTexts, PairSide, PairTokenizer, PlainTexts, SpanOptions,
+    TextTokenizer, VocabularyKind, open_plain,
 };
 use vitreous_engine::{Device, State};
 use vitreous_models::Architecture;
@@ -192,7 +192,7 @@ fn facts(
             thousands(samples),
             thousands(validation),
             width("source"),
-            thousands(model.tokenizer.vocabulary_size()),
+            thousands(model.tokenizer.vocabulary_size(PairSide::Source)),
             thousands(batches.batches_per_epoch()),
         ),
         data: name,
@@ -251,8 +251,8 @@ fn corruption(recipe: &Recipe, settings: &CorruptSettings, model: &PairModel) ->
         let what = "the tokenizer has no mask token, which denoising needs: take one of BART (text.tokenizer=\"bpe\")";
         return Err(TrainError::Data(what.to_string()));
     };
-    let ends = |id: u32| tokenizer.piece(id).ends_with(['.', '!', '?', '。']);
-    let ends_sentence = (0..tokenizer.vocabulary_size() as u32).map(ends).collect();
+    let ends = |id: u32| tokenizer.piece(PairSide::Source, id).ends_with(['.', '!', '?', '。']);
+    let ends_sentence = (0..tokenizer.vocabulary_size(PairSide::Source) as u32).map(ends).collect();
     let first_word =
         1 + [model.special.padding, model.special.end, mask].into_iter().filter(|id| *id < 10).max().unwrap_or(0);
     Ok(Corruption::Infilling(InfillingOptions {
