@@ -10,7 +10,7 @@ use crate::recipe::Recipe;
 
 /// Keys that change nothing in what is learned, and paths: the same data may lie elsewhere, and only a new run reads the model that it
 /// starts from.
-const FREE: [&str; 5] = ["output.", "data.path", "finetune.init", "train.shard", "train.bucket"];
+const FREE: [&str; 6] = ["output.", "data.path", "data.more", "finetune.init", "train.shard", "train.bucket"];
 
 /// The recipe and the data of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
