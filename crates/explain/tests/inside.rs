@@ -28,6 +28,14 @@ fn tokens(expected: &Expected, name: &str) -> Vec<u32> {
     expected.integers(name).into_iter().map(|token| token as u32).collect()
 }
 
+/// The other input, of as many tokens, that patching takes values from.
+fn other(expected: &Expected) -> Given {
+    match expected.names("other_images").is_empty() {
+        true => Given::Tokens(tokens(expected, "other")),
+        false => Given::Image(expected.all("other_images")),
+    }
+}
+
 fn given(expected: &Expected) -> Given {
     match expected.names("images").is_empty() {
         true => Given::Tokens(tokens(expected, "tokens")),
@@ -97,7 +105,7 @@ fn parts_sum_to_the_logit_and_are_those_of_the_peer() {
 
 #[test]
 fn switching_off_heads_and_mlps_is_what_hooks_do() {
-    for name in MODELS {
+    for name in MODELS.into_iter().chain(POST_NORM) {
         let (model, expected) = (open(name), Expected::of(name));
         let mut inside = Inside::read(&model, given(&expected), &device()).expect("read");
         let [token, output, _] = choice(&expected);
@@ -110,19 +118,21 @@ fn switching_off_heads_and_mlps_is_what_hooks_do() {
 }
 
 #[test]
-fn patching_between_two_texts_is_what_hooks_do() {
-    for name in &MODELS[..2] {
+fn patching_between_two_inputs_is_what_hooks_do() {
+    for name in MODELS.into_iter().chain(POST_NORM) {
         let (model, expected) = (open(name), Expected::of(name));
         let mut inside = Inside::read(&model, given(&expected), &device()).expect("read");
-        let mut other = Inside::read(&model, Given::Tokens(tokens(&expected, "other")), &device()).expect("read");
+        let mut from = Inside::read(&model, other(&expected), &device()).expect("read");
         let [token, output, against] = choice(&expected);
-        let effects = inside.patch_effects(&mut other, token, [output, against]).expect("effects");
+        let effects = inside.patch_effects(&mut from, token, [output, against]).expect("effects");
         close(name, effects.patched.iter().flatten().copied(), &expected.all("patched"));
-        // With the last token taken over after the last layer, the answer is the other's.
-        assert!((effects.patched[inside.layers()][token] - effects.other).abs() < LIMIT);
-        let mut shorter = Inside::read(&model, Given::Tokens(vec![1, 2]), &device()).expect("read");
-        let refusal = inside.patch_effects(&mut shorter, token, [0, 1]).expect_err("refused").to_string();
-        assert!(refusal.contains("but the one to patch from has 2"), "{refusal}");
+        if let Given::Tokens(_) = given(&expected) {
+            // With the token that is read taken over after the last layer, the answer is the other's.
+            assert!((effects.patched[inside.layers()][token] - effects.other).abs() < LIMIT);
+            let mut shorter = Inside::read(&model, Given::Tokens(vec![1, 2]), &device()).expect("read");
+            let refusal = inside.patch_effects(&mut shorter, token, [0, 1]).expect_err("refused").to_string();
+            assert!(refusal.contains("but the one to patch from has 2"), "{refusal}");
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use vitreous_data::dataset::Dataset;
 use crate::recipe::Recipe;
 
 /// Paths: the same data may lie elsewhere, and only a new run reads the model that it starts from.
-const PATHS: [&str; 2] = ["data.path", "finetune.init"];
+const PATHS: [&str; 3] = ["data.path", "data.more", "finetune.init"];
 
 /// Keys that change nothing in what is learned.
 const FREE: [&str; 3] = ["output.", "train.shard", "train.bucket"];

@@ -1,6 +1,8 @@
 //! `--watch`: what happens inside a model while it learns. After some updates, the model runs once more, without dropout, on the batch that it has
 //! just learned from, and its attention, its units and its losses are looked at. A run that is watched learns what it would learn unwatched.
 
+mod rows;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -10,11 +12,12 @@ use vitreous_engine::{
     AttentionInputs, AttentionOptions, DType, Device, Executor, Graph, Mode, Op, Padding, Precision, Run, State, Step,
     Value,
 };
-use vitreous_explain::inside::head_scores;
+use vitreous_explain::inside::HeadSums;
 
 use crate::error::TrainError;
 use crate::stepper::fill_inputs;
 use crate::task::Task;
+use rows::TextRows;
 
 /// The most numbers of one value that are looked at: of larger ones, those of the first samples.
 const MOST_NUMBERS: usize = 1 << 22;
@@ -32,12 +35,12 @@ pub struct WatchMetrics {
     /// By attention (`blocks.3.attention`) and head: the mean entropy of attention in nats.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attention_entropy: BTreeMap<String, Vec<f64>>,
-    /// The same: induction scores on the batch, of models that write tokens one after the other.
+    /// The same: induction scores on the batch, of models that write tokens one after the other. Copies of a token count within its document.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub induction: BTreeMap<String, Vec<f64>>,
-    /// The mean loss of the next token at each position, of such models.
+    /// The mean loss of the next token at each position, of such models; nothing where no token is learned, as at the questions of chats.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub loss_by_position: Vec<f64>,
+    pub loss_by_position: Vec<Option<f64>>,
 }
 
 impl WatchMetrics {
@@ -61,7 +64,8 @@ impl WatchMetrics {
         if let Some((head, score)) = inductions.max_by(|a, b| a.1.total_cmp(&b.1)) {
             parts.push(format!("induction at most {score:.2} ({head})"));
         }
-        if let [first, .., last] = self.loss_by_position[..] {
+        let learned: Vec<f64> = self.loss_by_position.iter().copied().flatten().collect();
+        if let [first, .., last] = learned[..] {
             parts.push(format!("loss {first:.2} at the first token, {last:.2} at the last"));
         }
         parts.join("; ")
@@ -81,9 +85,19 @@ pub(crate) struct Watcher {
 struct Look {
     executor: Executor,
     dead: Vec<(String, Value)>,
-    /// Path, weights `[samples, heads, queries, keys]`, and whether tokens attend to those before them alone.
-    attention: Vec<(String, Value, bool)>,
+    attention: Vec<WatchedAttention>,
     logits: Option<Value>,
+}
+
+struct WatchedAttention {
+    /// Its scope: `blocks.3.attention`.
+    name: String,
+    /// `[samples, heads, queries, keys]`.
+    weights: Value,
+    /// Whether tokens attend to those before them alone.
+    is_causal: bool,
+    /// Whether some keys may be padding.
+    is_padded: bool,
 }
 
 impl Watcher {
@@ -153,7 +167,7 @@ impl Look {
         let dead = hidden_units(&mut graph)?;
         let logits = next_token_logits(&mut graph, &attention)?;
         let outputs: Vec<Value> = (dead.iter().map(|(_, value)| *value))
-            .chain(attention.iter().map(|(_, value, _)| *value))
+            .chain(attention.iter().map(|attention| attention.weights))
             .chain(logits)
             .collect();
         let plan = device.plan(&graph, &outputs)?;
@@ -178,52 +192,72 @@ impl Look {
             let graph = executor.plan().graph();
             executor.plan().value(value).map_or(Vec::new(), |value| graph.shape_of(value).axes().to_vec())
         };
+        let rows = TextRows::of(batch);
         for (name, value) in &self.dead {
-            let width = shape(&self.executor, *value).last().copied().unwrap_or(1);
-            metrics.dead_units.insert(name.clone(), dead_share(self.executor.output_slice(*value)?, width));
-        }
-        let tokens = batch.i32("tokens").unwrap_or_default();
-        for (name, value, causal) in &self.attention {
             let axes = shape(&self.executor, *value);
-            let &[samples, heads, queries, keys] = &axes[..] else { continue };
-            let weights = self.executor.output_slice(*value)?;
-            let of_head = |head: usize| {
-                let one = queries * keys;
-                (0..samples)
-                    .map(move |sample| &weights[(sample * heads + head) * one..(sample * heads + head + 1) * one])
-            };
-            let entropy = |head: usize| {
-                let (sum, rows) = of_head(head).flat_map(|weights| weights.chunks_exact(keys)).fold(
-                    (0.0, 0usize),
-                    |(sum, rows), row| {
-                        // A query of padding has no weights.
-                        let is_query = row.iter().any(|weight| *weight > 0.0);
-                        (sum + entropy(row), rows + usize::from(is_query))
-                    },
-                );
-                sum / rows.max(1) as f64
-            };
-            metrics.attention_entropy.insert(name.clone(), (0..heads).map(entropy).collect());
-            if *causal && queries == keys && tokens.len() >= samples * keys {
-                let rows: Vec<Vec<u32>> = tokens
-                    .chunks_exact(keys)
-                    .take(samples)
-                    .map(|row| row.iter().map(|&token| token as u32).collect())
-                    .collect();
-                let score = |head: usize| {
-                    let all = of_head(head).zip(&rows).map(|(weights, tokens)| head_scores(tokens, weights).induction);
-                    all.sum::<f64>() / samples.max(1) as f64
-                };
-                metrics.induction.insert(name.clone(), (0..heads).map(score).collect());
+            let real = rows.as_ref().filter(|rows| axes.len() == 3 && axes[1] == rows.length());
+            let values = self.executor.output_slice(*value)?;
+            metrics.dead_units.insert(name.clone(), dead_share(values, axes.last().copied().unwrap_or(1), real));
+        }
+        for attention in &self.attention {
+            let axes = shape(&self.executor, attention.weights);
+            let &[_, heads, queries, keys] = &axes[..] else { continue };
+            let weights = HeadWeights { weights: self.executor.output_slice(attention.weights)?, heads, queries, keys };
+            // Attention that knows of no padding is of an image, or of text that has none.
+            let rows = rows.as_ref().filter(|rows| queries == keys && keys == rows.length());
+            let padded = rows.filter(|_| attention.is_padded);
+            let entropies = (0..heads).map(|head| weights.entropy(head, padded)).collect();
+            metrics.attention_entropy.insert(attention.name.clone(), entropies);
+            if let (true, Some(rows)) = (attention.is_causal, rows) {
+                let inductions = (0..heads).map(|head| weights.induction(head, rows)).collect();
+                metrics.induction.insert(attention.name.clone(), inductions);
             }
         }
-        if let Some(logits) = self.logits {
+        if let (Some(logits), Some(rows)) = (self.logits, &rows) {
             let axes = shape(&self.executor, logits);
-            let length = batch.arrays.iter().find(|array| array.name == "tokens").and_then(|array| array.shape.last());
-            let length = length.copied().unwrap_or_default();
-            metrics.loss_by_position = losses(self.executor.output_slice(logits)?, &axes, tokens, length);
+            metrics.loss_by_position = losses(self.executor.output_slice(logits)?, &axes, rows);
         }
         Ok(())
+    }
+}
+
+/// The weights of an attention, `[samples, heads, queries, keys]`.
+struct HeadWeights<'w> {
+    weights: &'w [f32],
+    heads: usize,
+    queries: usize,
+    keys: usize,
+}
+
+impl HeadWeights<'_> {
+    /// The rows of weights of one head, one sample after the other.
+    fn of_head(&self, head: usize) -> impl Iterator<Item = &[f32]> {
+        let one = self.queries * self.keys;
+        self.weights.chunks_exact(one * self.heads).map(move |sample| &sample[head * one..(head + 1) * one])
+    }
+
+    /// The mean entropy of a head's queries. Those of padding attend to text, but mean nothing.
+    fn entropy(&self, head: usize, padded: Option<&TextRows>) -> f64 {
+        let (mut sum, mut count) = (0.0, 0usize);
+        for (sample, weights) in self.of_head(head).enumerate() {
+            let real = padded.map_or(self.queries, |rows| rows.real(sample));
+            for row in weights.chunks_exact(self.keys).take(real) {
+                sum += entropy(row);
+                count += 1;
+            }
+        }
+        sum / count.max(1) as f64
+    }
+
+    fn induction(&self, head: usize, rows: &TextRows) -> f64 {
+        let mut sums = HeadSums::default();
+        for (sample, weights) in self.of_head(head).enumerate() {
+            for document in rows.documents(sample) {
+                let weight = |query, key| weights[(document.start + query) * self.keys + document.start + key];
+                sums.add(&rows.tokens(sample, document.clone()), weight);
+            }
+        }
+        sums.scores().induction
     }
 }
 
@@ -243,7 +277,7 @@ fn first_samples(graph: &mut Graph, value: Value, numbers: usize) -> vitreous_en
 }
 
 /// The weights of every attention, for the first samples.
-fn attentions(graph: &mut Graph) -> vitreous_engine::Result<Vec<(String, Value, bool)>> {
+fn attentions(graph: &mut Graph) -> vitreous_engine::Result<Vec<WatchedAttention>> {
     let found: Vec<_> = graph
         .nodes()
         .iter()
@@ -252,7 +286,7 @@ fn attentions(graph: &mut Graph) -> vitreous_engine::Result<Vec<(String, Value, 
             _ => None,
         })
         .collect();
-    let mut weights = Vec::with_capacity(found.len());
+    let mut all = Vec::with_capacity(found.len());
     for (path, op, inputs) in found {
         let queries = graph.shape_of(inputs[0]).axes()[1];
         let keys = graph.shape_of(inputs[op.projections() - 1]).axes()[1];
@@ -284,9 +318,14 @@ fn attentions(graph: &mut Graph) -> vitreous_engine::Result<Vec<(String, Value, 
         };
         let name = path.rsplit_once('.').map_or(path.as_str(), |(scope, _)| scope).to_string();
         let attention = graph.scope("watch", |graph| graph.attention(projections, &options))?;
-        weights.push((name, graph.attention_weights(attention)?, op.causal));
+        all.push(WatchedAttention {
+            name,
+            weights: graph.attention_weights(attention)?,
+            is_causal: op.causal,
+            is_padded: op.padding != PaddingKind::None,
+        });
     }
-    Ok(weights)
+    Ok(all)
 }
 
 /// What comes out of the activation of every MLP, for the first samples.
@@ -311,12 +350,12 @@ fn hidden_units(graph: &mut Graph) -> vitreous_engine::Result<Vec<(String, Value
 /// The logits of a model that writes tokens one after the other, for as many of the first samples as may be looked at, or
 /// for the first positions of one sample. The vocabulary's product is written once more for these alone: logits of a whole
 /// batch are what training takes care never to have.
-fn next_token_logits(graph: &mut Graph, attention: &[(String, Value, bool)]) -> vitreous_engine::Result<Option<Value>> {
+fn next_token_logits(graph: &mut Graph, attention: &[WatchedAttention]) -> vitreous_engine::Result<Option<Value>> {
     let Ok(logits) = graph.find("logits") else { return Ok(None) };
     let &[rows, length, vocabulary] = graph.shape_of(logits).axes() else { return Ok(None) };
     let node = graph.node(logits);
     let (Op::Linear(_), &[hidden, matrix], []) = (&node.op, &node.inputs[..], &node.steps[..]) else { return Ok(None) };
-    if !attention.iter().any(|(_, _, causal)| *causal) {
+    if !attention.iter().any(|attention| attention.is_causal) {
         return Ok(None);
     }
     let most = 16 * MOST_NUMBERS / vocabulary.max(1);
@@ -331,10 +370,13 @@ fn next_token_logits(graph: &mut Graph, attention: &[(String, Value, bool)]) -> 
     graph.cast(logits, DType::F32).map(Some)
 }
 
-fn dead_share(values: &[f32], width: usize) -> f64 {
+/// The share of units that are above 0 for no token, of rows of text for no token of theirs.
+fn dead_share(values: &[f32], width: usize, rows: Option<&TextRows>) -> f64 {
     let mut lives = vec![false; width];
-    for row in values.chunks_exact(width) {
-        row.iter().zip(&mut lives).for_each(|(value, lives)| *lives |= *value > 0.0);
+    for (token, values) in values.chunks_exact(width).enumerate() {
+        if rows.is_none_or(|rows| token % rows.length() < rows.real(token / rows.length())) {
+            values.iter().zip(&mut lives).for_each(|(value, lives)| *lives |= *value > 0.0);
+        }
     }
     lives.iter().filter(|lives| !**lives).count() as f64 / width.max(1) as f64
 }
@@ -344,23 +386,22 @@ fn entropy(row: &[f32]) -> f64 {
     row.iter().filter(|weight| **weight > 0.0).map(|&weight| -f64::from(weight) * f64::from(weight).ln()).sum()
 }
 
-/// The mean loss of the next token at each position, from logits `[samples, positions, vocabulary]` of the first of `tokens`,
-/// which have `length` in a row.
-fn losses(logits: &[f32], axes: &[usize], tokens: &[i32], length: usize) -> Vec<f64> {
-    let &[samples, positions, vocabulary] = axes else { return Vec::new() };
-    if positions > length || tokens.len() < samples * length {
+/// The mean loss of what is to be predicted at each position, from logits `[samples, positions, vocabulary]` of the first rows.
+fn losses(logits: &[f32], axes: &[usize], rows: &TextRows) -> Vec<Option<f64>> {
+    let &[_, positions, vocabulary] = axes else { return Vec::new() };
+    if positions > rows.length() || !rows.has_targets() {
         return Vec::new();
     }
-    let mut sums = vec![0.0; positions.min(length.saturating_sub(1))];
+    let mut sums = vec![(0.0, 0usize); positions];
     for (row, logits) in logits.chunks_exact(vocabulary).enumerate() {
         let (sample, at) = (row / positions, row % positions);
-        let (Some(sum), Some(&next)) = (sums.get_mut(at), tokens.get(sample * length + at + 1)) else { continue };
+        let Some(&own) = rows.target(sample, at).and_then(|next| logits.get(next)) else { continue };
         let most = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
         let log_sum = most + logits.iter().map(|&logit| (f64::from(logit) - most).exp()).sum::<f64>().ln();
-        let own = usize::try_from(next).ok().and_then(|next| logits.get(next)).map_or(most, |&logit| f64::from(logit));
-        *sum += (log_sum - own) / samples as f64;
+        sums[at].0 += log_sum - f64::from(own);
+        sums[at].1 += 1;
     }
-    sums
+    sums.into_iter().map(|(sum, count)| (count > 0).then(|| sum / count as f64)).collect()
 }
 
 #[cfg(test)]
@@ -380,16 +421,67 @@ mod tests {
         assert_eq!(parts.map(part_of), expected);
     }
 
+    fn batch(arrays: &[(&'static str, &[usize], &[i32])]) -> Batch {
+        let array = |(name, shape, values): &(&'static str, &[usize], &[i32])| NamedArray {
+            name,
+            shape: shape.to_vec(),
+            values: ArrayValues::I32(values.to_vec()),
+        };
+        Batch { arrays: arrays.iter().map(array).collect(), ..Batch::default() }
+    }
+
     #[test]
-    fn dead_units_entropy_and_losses() {
-        assert_eq!(dead_share(&[1.0, -1.0, 0.0, 0.0, -2.0, 3.0], 3), 1.0 / 3.0);
+    fn dead_units_and_entropy() {
+        let values = [1.0, -1.0, 0.0, 0.0, -2.0, 3.0];
+        assert_eq!(dead_share(&values, 3, None), 1.0 / 3.0);
+        let padded = batch(&[("tokens", &[1, 2], &[5, 0]), ("lengths", &[1], &[1])]);
+        assert_eq!(dead_share(&values, 3, TextRows::of(&padded).as_ref()), 2.0 / 3.0);
         assert!((entropy(&[0.5, 0.5, 0.0]) - 2f64.ln()).abs() < 1e-12);
-        let even = losses(&[0.0; 12], &[1, 3, 4], &[0, 1, 2], 3);
-        assert_eq!(even.len(), 2);
-        assert!(even.iter().all(|loss| (loss - 4f64.ln()).abs() < 1e-12), "{even:?}");
-        assert!(losses(&[0.0; 12], &[1, 3, 4], &[0], 3).is_empty());
-        // Two positions of three: the second token is certain, of the third nothing is known.
-        let some = losses(&[9e9, 0.0, 0.0, 0.0], &[1, 2, 2], &[1, 0, 1], 3);
-        assert!(some.len() == 2 && some[0] == 0.0 && (some[1] - 2f64.ln()).abs() < 1e-12, "{some:?}");
+        // The second query is padding.
+        let weights = HeadWeights { weights: &[1.0, 0.0, 0.5, 0.5], heads: 1, queries: 2, keys: 2 };
+        assert_eq!(weights.entropy(0, TextRows::of(&padded).as_ref()), 0.0);
+        assert!((weights.entropy(0, None) - 0.5 * 2f64.ln()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn losses_are_those_of_what_is_predicted() {
+        let ignored = vitreous_data::text::IGNORED;
+        let targets = [1, ignored, 2, ignored, 1, ignored];
+        let arrays = batch(&[("tokens", &[2, 3], &[0; 6]), ("targets", &[2, 3], &targets)]);
+        let rows = TextRows::of(&arrays).expect("rows");
+        let even = losses(&[0.0; 24], &[2, 3, 4], &rows);
+        assert_eq!(even.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, true]);
+        assert!(even.iter().flatten().all(|loss| (loss - 4f64.ln()).abs() < 1e-12), "{even:?}");
+        // The first row alone, two positions of three: at the second nothing is learned.
+        let some = losses(&[0.0, 9e9, 0.0, 0.0], &[1, 2, 2], &rows);
+        assert_eq!(some, [Some(0.0), None]);
+        // Targets of something else, as classes of texts, are none of tokens.
+        let classes = batch(&[("tokens", &[2, 3], &[0; 6]), ("targets", &[2], &[1, 0])]);
+        assert!(losses(&[0.0; 24], &[2, 3, 4], &TextRows::of(&classes).expect("rows")).is_empty());
+    }
+
+    /// A head that attends, from every token, to what followed an earlier copy: in the same document, in another, in padding.
+    #[test]
+    fn induction_counts_copies_within_a_document() {
+        let tokens = [7, 8, 7, 8, 7, 8, 0, 0, 0];
+        let length = tokens.len();
+        let mut weights = vec![0.0; length * length];
+        // Of the first document: 8 at 3 to what followed 8 at 1.
+        weights[3 * length + 2] = 1.0;
+        // Of the second, with a copy only in the first, and of padding.
+        weights[5 * length + 2] = 1.0;
+        weights[8 * length + 7] = 1.0;
+        let weights = HeadWeights { weights: &weights, heads: 1, queries: length, keys: length };
+        let own = ("tokens", &[1, 9][..], &tokens[..]);
+        let score = |more: &[(&'static str, &[usize], &[i32])]| {
+            let arrays = batch(&[&[own], more].concat());
+            weights.induction(0, &TextRows::of(&arrays).expect("rows"))
+        };
+        let lengths = ("lengths", &[1][..], &[6][..]);
+        let documents = ("documents", &[1, 9][..], &[0, 0, 0, 0, 1, 1, 0, 0, 0][..]);
+        // Repeated are 7 and 8 of the first; apart, nothing of the second.
+        assert_eq!(score(&[lengths, documents]), 1.0 / 2.0);
+        assert_eq!(score(&[lengths]), 2.0 / 4.0);
+        assert_eq!(score(&[]), 3.0 / 6.0);
     }
 }

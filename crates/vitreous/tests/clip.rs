@@ -193,6 +193,38 @@ fn a_model_learns_from_pairs_and_is_used() {
     assert!(effect(0, 0) > effect(2, 0) && effect(2, 1) > effect(0, 1));
     vitreous(&["explain", &model, paths[0]]).failed(2, &["--text"]);
     vitreous(&["explain", &model, paths[0], "--text", "a", "--layers", "0"]).failed(2, &["--layers"]);
+    edits_reach_their_tower(&place, &model);
+}
+
+/// An edit of the text tower changes vectors of texts and what comes of them; those of pictures are the same.
+fn edits_reach_their_tower(place: &Place, model: &str) {
+    let (text, picture) = ("a photo of a red thing", place.path("p36.png"));
+    let embed =
+        |inputs: &[&str], edits: &[&str]| vitreous(&[&["embed", model], inputs, &["--json"], edits, &ON_CPU].concat());
+    let vectors = |edits: &[&str]| -> Vec<Value> {
+        let lines = embed(&[text, &picture], edits).succeeded().json_lines();
+        lines.into_iter().map(|line| line["embedding"].clone()).collect()
+    };
+    let plain = vectors(&[]);
+    for (path, changed) in [("text.blocks.0.mlp", [true, false]), ("image.blocks.0.mlp", [false, true])] {
+        let edited = vectors(&["--without", path]);
+        assert_eq!([edited[0] != plain[0], edited[1] != plain[1]], changed, "{path}");
+        let labels = ["--labels", "red,green", "--json"];
+        let logits = |edits: &[&str]| {
+            let asked = [&["predict", model, &picture], &labels[..], edits, &ON_CPU].concat();
+            vitreous(&asked).succeeded().json_lines()[0]["logits"].clone()
+        };
+        assert_ne!(logits(&["--without", path]), logits(&[]), "{path}");
+        let out = place.path("pages");
+        let cosine = |edits: &[&str]| {
+            let asked = [&["explain", model, &picture, "--text", text, "--json", "--out", &out], edits, &ON_CPU];
+            vitreous(&asked.concat()).succeeded().json_lines()[0]["captions"][0]["cosine"].clone()
+        };
+        assert_ne!(cosine(&["--without", path]), cosine(&[]), "{path}");
+    }
+    embed(&[text], &["--without", "image.blocks.0.mlp"]).failed(2, &["there is no image to embed", "`text.`"]);
+    embed(&[&picture], &["--scale", "text.blocks.0=2"]).failed(2, &["there is no text to embed", "`image.`"]);
+    embed(&[text], &["--without", "text.blocks.7.mlp"]).failed(2, &["text.blocks.7.mlp", "text.blocks.0.mlp"]);
 }
 
 #[test]

@@ -137,6 +137,40 @@ fn page_json_and_arrays_say_the_same_for_every_head() {
     }
 }
 
+/// The map of what happens without each head is that of switching the head off: in JSON, in arrays, on the page.
+#[test]
+fn without_a_head_is_what_the_map_says() {
+    let log_probability = |line: &Value, class: u64| {
+        let is_class = |one: &&Value| one["index"].as_u64() == Some(class);
+        let of_text = list(&line["top"]).iter().find(is_class).expect("the class");
+        of_text["score"].as_f64().expect("a score").ln()
+    };
+    let Explained { source, line, arrays, .. } = explained("bert_classes", &["--text", TEXT]);
+    let effects = &line["relevance"][0]["effects"];
+    let class = line["top"][0]["index"].as_u64().expect("a class");
+    assert_close(&[effects["log_probability"].as_f64().expect("a number")], &[log_probability(&line, class)], 1e-5);
+    for (layer, head) in [(0, 1), (1, 0)] {
+        let without = format!("blocks.{layer}.attention.heads.{head}");
+        let edited = explained("bert_classes", &["--text", TEXT, "--without", &without, "--top", "9"]).line;
+        let change = log_probability(&edited, class) - log_probability(&line, class);
+        let told = effects["heads"][layer][head].as_f64().expect("a number");
+        assert!((told - change).abs() < 1e-4 * change.abs().max(1.0), "{without}: {told}, not {change}");
+        assert_eq!(arrays["effects.heads"][layer * HEADS + head], told as f32);
+    }
+    assert_eq!((arrays["effects.heads"].len(), arrays["effects.mlps"].len()), (LAYERS * HEADS, LAYERS));
+    assert!(source.contains("Without each head"));
+    // Labels and numbers are not one of several: they have no such map.
+    for model in ["bert_labels", "bert_number"] {
+        let line = explained(model, &["--text", TEXT]).line;
+        assert!(line["relevance"][0]["effects"].is_null(), "{model}");
+    }
+    for (model, text) in [("bert_tokens", TEXT), ("bert_masked", MASKED)] {
+        let effects = &explained(model, &["--text", text]).line["relevance"][0]["effects"];
+        let largest = list(&effects["heads"]).iter().flat_map(floats).fold(0.0, |most: f32, x| most.max(x.abs()));
+        assert!(largest > 1e-4, "{model}: {effects}");
+    }
+}
+
 #[test]
 fn predictions_are_those_of_the_other_commands() {
     let predicted = |model: &str, command: &str, arguments: &[&str]| {

@@ -278,4 +278,76 @@ fn a_chat_that_is_too_long_forgets_its_beginning() {
     assert_eq!(run.stdout.lines().count(), 2);
     assert!(run.stderr.contains("the oldest 2 messages were left out"), "{}", run.stderr);
     chat("qwen3", &["--context", "20"], "Hi\n").failed(2, &["leaves room for", "--context"]);
+    // A line that never ends takes no more memory than this.
+    chat("qwen3", &[], &"a".repeat(3 << 20)).failed(2, &["standard input", "longer than 1 MiB"]);
+}
+
+/// A model that never ends an answer.
+#[cfg(unix)]
+fn endless_model(folder: &Path) {
+    for entry in std::fs::read_dir(model("qwen3")).expect("a fixture") {
+        let entry = entry.expect("a file");
+        std::fs::copy(entry.path(), folder.join(entry.file_name())).expect("copied");
+    }
+    for name in ["config.json", "generation_config.json"] {
+        let file = folder.join(name);
+        let mut settings: Value = serde_json::from_slice(&std::fs::read(&file).expect("a file")).expect("JSON");
+        settings["eos_token_id"] = Value::Null;
+        if name == "config.json" {
+            settings["max_position_embeddings"] = json!(1_000_000);
+        }
+        std::fs::write(&file, settings.to_string()).expect("written");
+    }
+    let file = folder.join("tokenizer.json");
+    let tokenizer = std::fs::read_to_string(&file).expect("a file");
+    let renamed = tokenizer.replace("<|im_end|>", "<|one|>").replace("<|endoftext|>", "<|other|>");
+    std::fs::write(&file, renamed).expect("written");
+    let template = json!({"chat_template": "{% for m in messages %}[{{ m.content }}]{% endfor %}="});
+    std::fs::write(folder.join("tokenizer_config.json"), template.to_string()).expect("written");
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_stops_an_answer_of_a_chat_and_twice_ends_it() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+
+    let folder = tempfile::tempdir().expect("a folder");
+    endless_model(folder.path());
+    // In a file, whose length says what is written and not what has been read.
+    let answers = folder.path().join("answers");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_vitreous"))
+        .arg("chat")
+        .arg(folder.path())
+        .args(["--device", "cpu", "--temperature", "0", "--max-tokens", "500000", "--context", "600000"])
+        .stdin(Stdio::piped())
+        .stdout(std::fs::File::create(&answers).expect("a file"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("vitreous starts");
+    let mut input = child.stdin.take().expect("an input");
+    let mut told = BufReader::new(child.stderr.take().expect("an output")).lines();
+    let id = child.id().to_string();
+    let interrupt = || assert!(Command::new("kill").args(["-INT", &id]).status().expect("kill").success());
+    let length = || std::fs::metadata(&answers).expect("a file").len();
+    let mut more_than = |before: u64| {
+        while length() <= before {
+            assert!(child.try_wait().expect("a child").is_none(), "it ended too soon");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    };
+
+    writeln!(input, "Hi").expect("written");
+    more_than(0);
+    interrupt();
+    // This is read when the answer has ended.
+    writeln!(input, "/reset").expect("written");
+    assert!(told.any(|line| line.expect("text").contains("the conversation is forgotten")), "Ctrl-C ended the program");
+    let first = length();
+    writeln!(input, "yes").expect("written");
+    more_than(first);
+    interrupt();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    interrupt();
+    assert_eq!(child.wait().expect("ends").code(), Some(130));
 }

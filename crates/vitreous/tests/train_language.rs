@@ -64,6 +64,76 @@ fn a_watched_language_model_shows_induction_and_its_loss_by_position() {
     }
 }
 
+/// Of chats only answers are learned, and padding is no token: the questions have no loss, and what is looked at is the text alone.
+#[test]
+fn watching_chats_looks_at_answers_and_not_at_padding() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let chat = |n: usize| {
+        let (question, answer) = [("red or blue?", "blue"), ("old or new?", "old")][n % 2];
+        format!(
+            "{{\"messages\": [{{\"role\": \"user\", \"content\": \"{question}\"}}, {{\"role\": \"assistant\", \"content\": \
+             \"{answer}\"}}]}}\n"
+        )
+    };
+    let data = written(directory.path(), "chats.jsonl", (0..64).map(chat).collect::<String>());
+    let tokenizer = concat!(env!("CARGO_MANIFEST_DIR"), "/../train/tests/fixtures/chats/tokenizer");
+    let from = format!("text.tokenizer_from={tokenizer}");
+    let watched = |length: &str| {
+        let run = directory.path().join(length);
+        let out = run.to_str().expect("UTF-8");
+        let options = ["train", "gpt", "--data", &data, "--out", out, "--watch", &from, length, "data.apart=true"];
+        // A rate that changes nothing, so that both runs look at the same weights.
+        let more = ["optimizer.lr=1e-20", "train.epochs=1", "model.max_length=128", "output.log_steps=1"];
+        let is_kept = |word: &&str| !["text.", "optimizer.", "train.epochs"].iter().any(|key| word.starts_with(key));
+        let small: Vec<&str> = SMALL.into_iter().filter(is_kept).collect();
+        vitreous(&[&options[..], &small, &more].concat()).succeeded();
+        let lines = metrics(&run);
+        lines.into_iter().find(|line| line.get("update_ratios").is_some()).expect("a watched line")
+    };
+    // Chats have 33 and 35 tokens: one in each sequence, the rest is padding.
+    let (line, padded) = (watched("text.max_tokens=60"), watched("text.max_tokens=66"));
+    let losses = line["loss_by_position"].as_array().expect("losses");
+    assert_eq!(losses.len(), 60);
+    let learned: Vec<usize> = (0..60).filter(|&at| losses[at].is_f64()).collect();
+    assert!(learned.first().is_some_and(|&at| at > 10) && learned.last().is_some_and(|&at| at < 35), "{learned:?}");
+    assert!(learned.iter().all(|&at| losses[at].as_f64().is_some_and(|loss| loss > 0.0 && loss < 10.0)), "{losses:?}");
+    let numbers = |line: &serde_json::Value, what: &str| -> Vec<f64> {
+        let all = line[what].as_object().expect(what).values();
+        let flat = all.flat_map(|value| value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]));
+        flat.map(|number| number.as_f64().expect("a number")).collect()
+    };
+    for what in ["attention_entropy", "induction", "dead_units"] {
+        let (one, other) = (numbers(&line, what), numbers(&padded, what));
+        assert_eq!(one.len(), other.len());
+        assert!(one.iter().zip(&other).all(|(a, b)| (a - b).abs() < 1e-5), "{what}: {one:?} and {other:?}");
+    }
+    assert!(numbers(&line, "induction").iter().any(|score| *score > 0.0), "no token of a chat comes twice");
+}
+
+#[test]
+fn several_files_and_folders_are_learned() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let first = prose(directory.path());
+    let folder = directory.path().join("more");
+    std::fs::create_dir(&folder).expect("a folder");
+    let more = folder.to_str().expect("UTF-8");
+    let text = "a horse without a name walked over the hill\n".repeat(60);
+    for name in ["a.txt", "b.txt"] {
+        written(&folder, name, &text);
+    }
+    let run = directory.path().join("run");
+    let out = run.to_str().expect("UTF-8");
+    let words = ["train", "characters", "--data", &first, more, "--out", out, "--json"];
+    vitreous(&[&words[..], &SMALL].concat()).succeeded();
+    let recipe = std::fs::read_to_string(run.join("recipe.toml")).expect("a recipe");
+    assert!(recipe.contains(&format!("more = [\"{more}\"]")), "{recipe}");
+    // The letter z is in no text; those of the folder have a w, an h and a k, and the first file knows no `v`.
+    let tokenizer = std::fs::read_to_string(run.join("tokenizer.json")).expect("a tokenizer");
+    assert!(tokenizer.contains("\"v\"") && !tokenizer.contains("\"z\""), "the folder was not read");
+    vitreous(&["train", "--resume", out, "--json"]).succeeded();
+    vitreous(&["train", "bert", "--data", &first, more]).failed(2, &["takes one file or folder", more]);
+}
+
 #[test]
 fn a_text_becomes_a_model_that_writes_and_is_evaluated() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -122,6 +122,13 @@ impl PlainFile {
 }
 
 impl PlainTexts {
+    /// These files, and others behind them.
+    pub fn and(mut self, others: PlainTexts) -> PlainTexts {
+        self.files.extend(others.files);
+        self.notes.extend(others.notes);
+        self
+    }
+
     /// The size of all files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()

@@ -129,6 +129,6 @@ mod tests {
         assert_eq!(choose(pairs.clone(), ANY, 1), [(20, 20)]);
         assert_eq!(choose(pairs.clone(), ANY, 2), [(4, 4), (20, 20)]);
         assert_eq!(choose(pairs.clone(), ANY, 9), [(4, 4), (10, 4), (20, 20)]);
-        assert_eq!(choose([], 9), []);
+        assert_eq!(choose([], ANY, 9), []);
     }
 }

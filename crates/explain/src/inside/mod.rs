@@ -22,7 +22,7 @@ pub use attribution::{Attribution, LayerParts};
 pub use effects::{HeadEffects, PatchEffects};
 pub use lens::{Reading, Said};
 pub use nearest::NearestTokens;
-pub use scores::{HeadScores, REPEATED_TOKENS, head_scores, repeated_tokens};
+pub use scores::{HeadScores, HeadSums, REPEATED_TOKENS, head_scores, repeated_tokens};
 pub use values::value_of;
 
 /// What a model is given.

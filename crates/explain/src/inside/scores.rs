@@ -19,23 +19,44 @@ pub const REPEATED_TOKENS: usize = 48;
 
 /// The scores of a head from its weights, `[tokens, tokens]`, on a text.
 pub fn head_scores(tokens: &[u32], weights: &[f32]) -> HeadScores {
-    let count = tokens.len();
-    let row = |at: usize| &weights[at * count..(at + 1) * count];
-    let mean = |sum: f64, of: usize| if of == 0 { 0.0 } else { sum / of as f64 };
-    let previous: f64 = (1..count).map(|at| f64::from(row(at)[at - 1])).sum();
-    let (mut duplicate, mut induction, mut repeated) = (0.0, 0.0, 0);
-    for at in 1..count {
-        let copies: Vec<usize> = (0..at).filter(|&before| tokens[before] == tokens[at]).collect();
-        repeated += usize::from(!copies.is_empty());
-        duplicate += copies.iter().map(|&before| f64::from(row(at)[before])).sum::<f64>();
-        // What follows the copy right before a token is that token itself.
-        induction +=
-            copies.iter().filter(|&&copy| copy + 1 < at).map(|&copy| f64::from(row(at)[copy + 1])).sum::<f64>();
+    let mut sums = HeadSums::default();
+    sums.add(tokens, |query, key| weights[query * tokens.len() + key]);
+    sums.scores()
+}
+
+/// Attention of one head over several texts, added up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HeadSums {
+    sums: HeadScores,
+    /// Tokens that have one before them.
+    behind: usize,
+    /// Tokens that have an earlier copy.
+    repeated: usize,
+}
+
+impl HeadSums {
+    /// Adds a text, with the weight of a query's token for a key's.
+    pub fn add(&mut self, tokens: &[u32], weight: impl Fn(usize, usize) -> f32) {
+        for at in 1..tokens.len() {
+            let copies: Vec<usize> = (0..at).filter(|&before| tokens[before] == tokens[at]).collect();
+            let to = |key: usize| f64::from(weight(at, key));
+            self.behind += 1;
+            self.repeated += usize::from(!copies.is_empty());
+            self.sums.previous_token += to(at - 1);
+            self.sums.duplicate_token += copies.iter().map(|&before| to(before)).sum::<f64>();
+            // What follows the copy right before a token is that token itself.
+            self.sums.induction += copies.iter().filter(|&&copy| copy + 1 < at).map(|&copy| to(copy + 1)).sum::<f64>();
+        }
     }
-    HeadScores {
-        previous_token: mean(previous, count.saturating_sub(1)),
-        duplicate_token: mean(duplicate, repeated),
-        induction: mean(induction, repeated),
+
+    /// The means over all texts.
+    pub fn scores(&self) -> HeadScores {
+        let mean = |sum: f64, of: usize| if of == 0 { 0.0 } else { sum / of as f64 };
+        HeadScores {
+            previous_token: mean(self.sums.previous_token, self.behind),
+            duplicate_token: mean(self.sums.duplicate_token, self.repeated),
+            induction: mean(self.sums.induction, self.repeated),
+        }
     }
 }
 

@@ -32,37 +32,33 @@ pub fn value_of(
 
 /// A part of an attention that has no value of its own in the graph.
 enum AttentionPart {
-    Head(usize),
+    /// One of so many heads.
+    Head {
+        head: usize,
+        of: usize,
+    },
     Weights(Option<usize>),
 }
 
 /// The attention that a path is a part of: `SCOPE.heads.5`, `SCOPE.weights` or `SCOPE.heads.5.weights`.
 fn attention_part(graph: &Graph, path: &str) -> Option<(Value, AttentionPart)> {
-    let (scope, part) = match path.strip_suffix(".weights") {
-        Some(rest) => match rest.rsplit_once(".heads.") {
-            Some((scope, head)) => (scope, AttentionPart::Weights(Some(head.parse().ok()?))),
-            None => (rest, AttentionPart::Weights(None)),
-        },
-        None => {
-            let (scope, head) = path.rsplit_once(".heads.")?;
-            (scope, AttentionPart::Head(head.parse().ok()?))
-        }
+    let (path, is_weights) = path.strip_suffix(".weights").map_or((path, false), |rest| (rest, true));
+    let (scope, head) = match path.rsplit_once(".heads.") {
+        Some((scope, head)) => (scope, Some(head.parse::<usize>().ok()?)),
+        None => (path, None),
     };
-    let is_there = |node: &&vitreous_engine::Node| {
-        matches!(node.op, Op::Attention(_)) && node.path.rsplit_once('.').map(|p| p.0) == Some(scope)
-    };
-    let node = graph.nodes().iter().find(is_there)?;
-    let Op::Attention(op) = &node.op else { return None };
-    let head = match part {
-        AttentionPart::Head(head) | AttentionPart::Weights(Some(head)) => head,
-        AttentionPart::Weights(None) => 0,
-    };
-    let value = match part {
+    let (node, of) = graph.nodes().iter().find_map(|node| match &node.op {
+        Op::Attention(op) if node.path.rsplit_once('.').map(|p| p.0) == Some(scope) => Some((node, op.heads)),
+        _ => None,
+    })?;
+    let fits = head.is_none_or(|head| head < of);
+    match (is_weights, head) {
+        _ if !fits => None,
+        (true, head) => Some((graph.find(&node.path).ok()?, AttentionPart::Weights(head))),
         // Heads as they are after edits.
-        AttentionPart::Head(_) => graph.find(&format!("{scope}.heads")).ok()?,
-        AttentionPart::Weights(_) => graph.find(&node.path).ok()?,
-    };
-    (head < op.heads).then_some((value, part))
+        (false, Some(head)) => Some((graph.find(&format!("{scope}.heads")).ok()?, AttentionPart::Head { head, of })),
+        (false, None) => None,
+    }
 }
 
 impl AttentionPart {
@@ -73,12 +69,8 @@ impl AttentionPart {
                 let weights = graph.attention_weights(value)?;
                 graph.slice(weights, 1, head, head + 1)
             }
-            AttentionPart::Head(head) => {
-                let heads = graph.nodes().iter().find_map(|node| match &node.op {
-                    Op::Attention(op) => Some(op.heads),
-                    _ => None,
-                });
-                let width = graph.shape_of(value).columns() / heads.unwrap_or(1);
+            AttentionPart::Head { head, of } => {
+                let width = graph.shape_of(value).columns() / of;
                 graph.slice(value, 2, head * width, (head + 1) * width)
             }
         }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use vitreous_explain::encoder::{Attributions, Target};
 
 use super::TokenRelevance;
-use crate::inside::json::attribution;
+use crate::inside::json::{attribution, effects};
 
 /// The relevance of each token for one number; see the guide for its fields.
 pub fn relevance(relevance: &TokenRelevance) -> Value {
@@ -27,5 +27,6 @@ pub fn relevance(relevance: &TokenRelevance) -> Value {
         "gradient_attention": relevance.gradient_attention,
         "integrated_gradients": relevance.integrated.as_ref().map(integrated),
         "attribution": relevance.parts.as_ref().map(attribution),
+        "effects": relevance.effects.as_ref().map(effects),
     })
 }

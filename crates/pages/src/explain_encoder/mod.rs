@@ -8,7 +8,7 @@ mod relevance;
 
 use serde_json::{Value, json};
 use vitreous_explain::encoder::{Attributions, Target};
-use vitreous_explain::inside::Attribution;
+use vitreous_explain::inside::{Attribution, HeadEffects};
 use vitreous_explain::text::TextAttention;
 
 use crate::token_map::{self, packed};
@@ -115,6 +115,8 @@ pub struct TokenRelevance {
     pub integrated: Option<Attributions>,
     /// What the embedding, each head and each MLP add to it, if it is a logit that is the sum of its parts.
     pub parts: Option<Attribution>,
+    /// What its log-probability is without each head and each MLP: of the first number, if it is the logit of one of several outputs.
+    pub effects: Option<HeadEffects>,
 }
 
 /// What one layer would fill in, by the names of tokens.
@@ -140,6 +142,12 @@ pub fn page(page: &TextPage) -> String {
         .style(STYLE);
     document.section("prediction", "Prediction", &prediction::section(page));
     document.section("relevance", "Relevance of each token", &relevance::section(page));
+    for relevance in &page.relevance {
+        if let Some(effects) = &relevance.effects {
+            let output = format!("the output that relevance is shown for first ({})", escape(&relevance.name));
+            document.section("effects", "Without each head", &inside::effects(effects, &output));
+        }
+    }
     if !page.attention.is_empty() {
         document.section("attention", "Attention of every layer and head", &maps(page, kept));
         document.section("lines", "Attention from token to token", &lines(page));

@@ -4,13 +4,14 @@ mod zero_shot;
 
 use std::path::Path;
 
-use vitreous_engine::{Device, Precision};
+use vitreous_engine::{Device, Intervention, Precision};
 use vitreous_models::encode::EncoderOutput;
 use vitreous_models::families::clip::Towers;
 use vitreous_models::{CaptionInput, OpenOptions};
 
 use crate::error::Error;
 use crate::image_model::ImageModel;
+use crate::interventions::Intervene;
 use crate::locate::{open_model, unsuitable};
 use crate::text::{TextInput, TextModel, TextRunner};
 
@@ -55,6 +56,21 @@ impl ImageTextModel {
         let width = signature.vector().ok_or_else(|| Error::input("this model gives no vectors".to_string()))?;
         Ok(CaptionRunner { model: self, runner, width, truncated: 0 })
     }
+}
+
+/// Values of the towers are named as in the whole model: `image.blocks.3.mlp` and `text.blocks.3.mlp`, `image_projection` and
+/// `text_projection`.
+impl Intervene for ImageTextModel {
+    fn with_interventions(self, interventions: Vec<Intervention>) -> Result<ImageTextModel, Error> {
+        let (texts, images) = interventions.into_iter().partition(|edit| is_of_text_tower(&edit.path));
+        let (images, texts) = (self.images.with_interventions(images)?, self.texts.with_interventions(texts)?);
+        Ok(ImageTextModel { images, texts, ..self })
+    }
+}
+
+/// Whether a path would be one of the text tower.
+pub fn is_of_text_tower(path: &str) -> bool {
+    path.starts_with("text")
 }
 
 /// The text tower, made ready.

@@ -1,13 +1,13 @@
 //! `vitreous chat`: a conversation in the terminal.
 
-use std::io::{BufRead, IsTerminal, Write};
-use std::path::PathBuf;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::anyhow;
 use clap::Args;
 use signal_hook::consts::SIGINT;
+use vitreous_data::text::Lines;
 use vitreous_pages::format;
 use vitreous_runtime::language::{Chat as Conversation, LanguageModel};
 
@@ -60,18 +60,15 @@ impl Chat {
             say!("a message and Enter; Ctrl-C stops an answer, Ctrl-D ends, /reset forgets the conversation");
         }
         let mut out = crate::say::stdout();
-        let mut line = String::new();
+        let mut lines = Lines::of(Box::new(std::io::stdin()), Path::new("standard input"));
         loop {
             if is_terminal {
                 // Behind the last line of an answer, whatever stderr is.
                 eprint!("> ");
             }
-            line.clear();
-            let read = std::io::stdin().lock().read_line(&mut line);
-            if read.map_err(|error| Failure::input(anyhow!("standard input: {error}")))? == 0 {
-                break;
-            }
-            match line.trim() {
+            let Some(line) = lines.next_line().map_err(Failure::input)? else { break };
+            let message = line.trim();
+            match message {
                 "" => continue,
                 "/reset" => {
                     chat.reset();
@@ -82,7 +79,7 @@ impl Chat {
             }
             stop.begin_answer();
             let mut failed = None;
-            let answered = chat.say(line.trim(), |piece| {
+            let answered = chat.say(message, |piece| {
                 let written = write!(out, "{piece}").and_then(|()| out.flush());
                 failed = written.err();
                 Ok(failed.is_none() && !stop.is_asked_for())

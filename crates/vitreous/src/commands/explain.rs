@@ -31,7 +31,7 @@ use vitreous_models::{Call, OpenOptions, Size};
 use vitreous_runtime::locate::model_directory;
 use vitreous_runtime::scores::{best, softmax};
 use vitreous_runtime::speech::is_speech_model;
-use vitreous_runtime::{ImageModel, described};
+use vitreous_runtime::{ImageModel, Intervene, described};
 
 use super::{parse_count, parse_size, parse_threads};
 use crate::device_options::DeviceOptions;
@@ -209,7 +209,8 @@ impl Explain {
         model.model.notes.iter().for_each(|note| say!("note: {note}"));
         let threads = self.threads.unwrap_or_else(vitreous_runtime::threads);
         let device = self.device.open(threads)?;
-        let model = taken::edited_images(&self, model, &device)?;
+        let edits = taken::edits_with_image(&self, &model, &device)?;
+        let model = model.with_interventions(edits)?;
         let preprocess = model.preprocess.clone();
         let settings = self.settings(&model, threads)?;
         let choice = settings.choice.clone();

@@ -53,6 +53,7 @@ Examples:
   vitreous train seq2seq --init T5 --data pairs/        fine-tune T5, BART and their relatives on pairs
   vitreous train transcribe --init tiny.en.pt --data recordings.csv   fine-tune Whisper on recordings and texts
   vitreous train characters --data book.txt             a small GPT that writes like a text, ten minutes
+  vitreous train gpt --data corpus/*.txt more/          a GPT from several files and folders
   vitreous train finetune-language --init MODEL --data chats.jsonl   teach a language model with text or chats
   vitreous train --resume runs/small-1                  resume a run that was stopped
 
@@ -61,7 +62,7 @@ pub struct Train {
     /// A recipe: its name (see --list) or a TOML file; then overrides, as in `optimizer.lr=5e-4`
     #[arg(value_name = "RECIPE | KEY=VALUE")]
     words: Vec<String>,
-    /// The training data. Images: a folder, CIFAR or IDX files, a manifest, tar shards. Texts (labelled, tagged, plain), chats and sentence pairs: a folder or a file. Recordings with texts: a CSV, TSV or JSON lines file
+    /// The training data. Images: a folder, CIFAR or IDX files, a manifest, tar shards. Texts (labelled, tagged, plain), chats and sentence pairs: a folder or a file, for language models several. Recordings with texts: a CSV, TSV or JSON lines file
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
     /// Source and target language of sentence pairs, as in the names of their files or keys: en-de
@@ -188,7 +189,16 @@ impl Train {
         if let Some(init) = &self.init {
             self.check_init(init, name.as_deref())?;
         }
-        let (mut recipe, name) = read(name.as_deref().unwrap_or(shipped()[0].name), &overrides)?;
+        let recipe_name = name.as_deref().unwrap_or(shipped()[0].name);
+        if let Some(path) = self.more_data().next() {
+            let (recipe, _) = read(recipe_name, &[])?;
+            if !recipe.values().contains_key("data.more") {
+                return Err(Failure::input(anyhow!(
+                    "{path}: the recipe `{recipe_name}` takes one file or folder with --data; several are for language models"
+                )));
+            }
+        }
+        let (mut recipe, name) = read(recipe_name, &overrides)?;
         if is_for_finetuning(&name) && recipe.values().get("finetune.init").is_none_or(|init| init == "\"\"") {
             let hint = format!("no pretrained model was named: vitreous train {name} --init MODEL --data DIR");
             return Err(Failure::input(anyhow!(hint)));
@@ -236,17 +246,27 @@ impl Train {
 
     fn name_and_overrides(&self) -> (Option<String>, Vec<String>) {
         let (mut name, mut overrides) = (None, Vec::new());
-        for word in &self.words {
+        for word in self.words.iter().filter(|word| !self.more_data().any(|path| path == *word)) {
             match word.contains('=') || name.is_some() {
                 true => overrides.push(word.clone()),
                 false => name = Some(word.clone()),
             }
         }
         let quoted = |text: &str| toml_string(text);
+        let more: Vec<String> = self.more_data().map(quoted).collect();
+        if !more.is_empty() {
+            overrides.push(format!("data.more=[{}]", more.join(", ")));
+        }
         overrides.extend(self.data.iter().map(|path| format!("data.path={}", quoted(path))));
         overrides.extend(self.languages.iter().map(|pair| format!("data.languages={}", quoted(pair))));
         overrides.extend(self.init.iter().map(|path| format!("finetune.init={}", quoted(path))));
         (name, overrides)
+    }
+
+    /// Files and folders behind the recipe's name: `train gpt --data corpus/*.txt` has the first behind `--data`.
+    fn more_data(&self) -> impl Iterator<Item = &str> {
+        let words = self.words.iter().map(String::as_str).skip_while(|word| word.contains('=')).skip(1);
+        words.filter(move |word| self.data.is_some() && !word.contains('=') && Path::new(word).exists())
     }
 
     fn show(&self, name: &str) -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 
 use vitreous_explain::ExplainError;
 use vitreous_explain::encoder::{Target, TextPass};
-use vitreous_explain::inside::{Attribution, Given, Inside};
+use vitreous_explain::inside::{Attribution, Given, HeadEffects, Inside};
 use vitreous_models::Gives;
 use vitreous_runtime::scores::{best, softmax};
 use vitreous_runtime::text::{TextModel, best_span};
@@ -40,30 +40,40 @@ pub(super) fn relevance(
             Some(baseline) => Some(pass.attributions(&target, baseline)?),
             None => None,
         };
-        let parts = parts(setting, text, &target)?;
-        found.push(TokenRelevance { target, name, key, gradient_attention, integrated, parts });
+        let (parts, effects) = inside(setting, text, &target, found.is_empty())?;
+        found.push(TokenRelevance { target, name, key, gradient_attention, integrated, parts, effects });
     }
     Ok((found, note))
 }
 
-/// What the parts of the model add to a logit; `None` of other numbers, and where that is no sum. Of two texts, whose tokens are of two
-/// types, it is not computed.
-fn parts(setting: &Setting, text: &ReadText, target: &Target) -> Result<Option<Attribution>, ExplainedError> {
+/// What the parts of the model add to a logit, and what happens without each; `None` of other numbers, and where the logit is no sum, or not
+/// that of one of several outputs. Of two texts, whose tokens are of two types, neither is computed.
+fn inside(
+    setting: &Setting,
+    text: &ReadText,
+    target: &Target,
+    with_effects: bool,
+) -> Result<(Option<Attribution>, Option<HeadEffects>), ExplainedError> {
     let (token, output) = match *target {
         Target::Output(output) => (0, output),
         Target::OfToken { token, output } => (token, output),
-        Target::Span { .. } | Target::HalfSquaredLength | Target::Similarity(_) => return Ok(None),
+        Target::Span { .. } | Target::HalfSquaredLength | Target::Similarity(_) => return Ok((None, None)),
     };
     if text.encoding.token_types.iter().any(|&kind| kind != 0) {
-        return Ok(None);
+        return Ok((None, None));
     }
+    let model = &setting.model.model;
     let given = Given::Tokens(text.encoding.ids.clone());
-    let mut inside = Inside::read(&setting.model.model, given, setting.device)?;
-    match inside.attribution(token, output) {
-        Ok(parts) => Ok(Some(parts)),
-        Err(ExplainError::NotAttributable { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    let mut inside = Inside::read(model, given, setting.device)?;
+    let parts = match inside.attribution(token, output) {
+        Ok(parts) => Some(parts),
+        Err(ExplainError::NotAttributable { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let signature = model.architecture.signature();
+    let is_one_of_several = signature.labels().is_none() && signature.numbers().is_none();
+    let effects = (with_effects && is_one_of_several).then(|| inside.head_effects(token, output)).transpose()?;
+    Ok((parts, effects))
 }
 
 /// The numbers; or, as an error, a sentence that says why there is none.

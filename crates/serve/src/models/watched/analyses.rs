@@ -201,7 +201,8 @@ impl LookWork<'_> {
                     None => None,
                 };
                 let (name, key) = (self.model.label(output), output.to_string());
-                let relevance = TokenRelevance { target, name, key, gradient_attention, integrated, parts: None };
+                let relevance =
+                    TokenRelevance { target, name, key, gradient_attention, integrated, parts: None, effects: None };
                 Ok(relevance_json(&relevance))
             }
             _ => Err(WorkError::Input("relevance is for models of images and for encoders of texts".to_string())),

@@ -101,6 +101,9 @@ impl TaskType for Language {
         if !settings.finetune.init.is_empty() {
             settings.finetune.init = pretrained(&settings.finetune.init)?;
         }
+        for path in &mut settings.data.more {
+            *path = absolute(path)?;
+        }
         for path in [&mut settings.text.tokenizer_from, &mut settings.text.chat_template] {
             if !path.is_empty() {
                 *path = absolute(path)?;
@@ -115,7 +118,12 @@ impl TaskType for Language {
             let what = "there is no data: name a text file, chats (JSON lines with `messages`) or a folder of them with `--data FILE`";
             return Err(TrainError::Data(what.to_string()));
         }
-        let texts = open_plain(Path::new(&recipe.data.path)).map_err(|error| TrainError::Data(error.to_string()))?;
+        let more = recipe.own::<LanguageSettings>()?.data.more;
+        let open = |path: &str| open_plain(Path::new(path)).map_err(|error| TrainError::Data(error.to_string()));
+        let mut texts = open(&recipe.data.path)?;
+        for path in &more {
+            texts = texts.and(open(path)?);
+        }
         // A run that is resumed keeps its vocabulary.
         let tokenizer = context.resumed.map(TextTokenizer::open).transpose()?;
         Ok(Box::new(LanguageTask::new(recipe, &texts, tokenizer, context.device)?))
@@ -329,7 +337,10 @@ fn facts(
         )));
     }
     let path = Path::new(&recipe.data.path);
-    let data = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    let mut data = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    if !settings.data.more.is_empty() {
+        data.push_str(&format!(" and {} more", settings.data.more.len()));
+    }
     let targets = train.targets();
     let of = if chats { "of answers in chats" } else { "of text" };
     let summary = format!(

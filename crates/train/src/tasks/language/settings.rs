@@ -71,6 +71,8 @@ impl From<LanguageVocabularyChoice> for LanguageVocabulary {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LanguageDataSettings {
+    /// Further files and folders, read behind `path`.
+    pub more: Vec<String>,
     /// "files", or "blank_lines".
     pub documents: DocumentChoice,
     /// Whether documents in one sequence are kept apart: each is read as if it were alone. GPT-2 was trained without.
@@ -117,7 +119,7 @@ pub struct LanguageTestSettings {
 
 impl Default for LanguageDataSettings {
     fn default() -> Self {
-        LanguageDataSettings { documents: DocumentChoice::Files, apart: false }
+        LanguageDataSettings { more: Vec::new(), documents: DocumentChoice::Files, apart: false }
     }
 }
 

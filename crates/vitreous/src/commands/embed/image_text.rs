@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use vitreous_models::OpenOptions;
-use vitreous_runtime::image_text::CaptionRunner;
+use vitreous_runtime::image_text::{CaptionRunner, is_of_text_tower};
 use vitreous_runtime::text::TextInput;
 use vitreous_runtime::{ImageTextModel, OutputName};
 
@@ -39,9 +39,12 @@ impl Embed {
         }
         let has_standard_input = self.inputs.iter().any(|input| input == "-")
             || (!self.files.files.is_empty() && read_standard_input(&[], &self.files.files));
+        let runs = runs(&self.inputs)?;
+        let has_images = runs.iter().any(|run| matches!(run, Run::Images(_)));
+        self.check_edits(&runs)?;
         let mut shared = self.shared_out(has_standard_input)?;
         let model = ImageTextModel::open(&self.model, &OpenOptions::default())?;
-        let model = ImageTextModel { images: self.interventions.apply(model.images)?, ..model };
+        let model = self.interventions.apply(model)?;
         model.images.model.notes.iter().for_each(|note| say!("note: {note}"));
         let (device, precision) = (self.compute.device_of(&shared)?, self.compute.precision());
         let threads = self.compute.threads_of(&shared);
@@ -57,8 +60,6 @@ impl Embed {
             Kind::Text(text) => captions.embed(&[TextInput { text, pair: None }]).map(Some).map_err(Failure::from),
         });
         let query = query.transpose()?.flatten();
-        let runs = runs(&self.inputs)?;
-        let has_images = runs.iter().any(|run| matches!(run, Run::Images(_)));
         let mut answers = Vectors::new(self, query, if has_images { "path" } else { "text" }, width, &shared)?;
         let mut failed = false;
         for run in runs {
@@ -95,6 +96,29 @@ impl Embed {
             );
         }
         if failed { Err(Failure::Reported) } else { Ok(()) }
+    }
+
+    /// Refuses edits of a tower that has nothing to read: they would change nothing.
+    fn check_edits(&self, runs: &[Run]) -> Result<(), Failure> {
+        let query = self.search.as_ref().map(kind_of).transpose()?;
+        let has_images = runs.iter().any(|run| matches!(run, Run::Images(_))) || matches!(query, Some(Kind::Image));
+        let has_texts = runs.iter().any(|run| matches!(run, Run::Texts(_)))
+            || matches!(query, Some(Kind::Text(_)))
+            || !self.files.files.is_empty();
+        for edit in self.interventions.list()? {
+            let (is_used, tower, other) = match is_of_text_tower(&edit.path) {
+                true => (has_texts, "text", "image"),
+                false => (has_images, "image", "text"),
+            };
+            if !is_used {
+                return Err(Failure::input(anyhow!(
+                    "{}: this is a value of the {tower} tower, and there is no {tower} to embed; paths of the {other} tower begin with \
+                     `{other}.`",
+                    edit.path
+                )));
+            }
+        }
+        Ok(())
     }
 }
 

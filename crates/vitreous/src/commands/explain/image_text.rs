@@ -16,7 +16,7 @@ use vitreous_pages::explain_image_text::{CaptionShown, ImageTextPage, KIND, Word
 use vitreous_pages::{format, write};
 use vitreous_runtime::image_text::CaptionRunner;
 use vitreous_runtime::text::{TextInput, cosine};
-use vitreous_runtime::{ImageTextModel, OutputName, Runner, described};
+use vitreous_runtime::{ImageTextModel, Intervene, OutputName, Runner, described};
 
 use super::files::{self, PAGE};
 use super::names::Names;
@@ -49,7 +49,8 @@ pub fn run(explain: &Explain) -> Result<(), Failure> {
     model.images.model.notes.iter().for_each(|note| say!("note: {note}"));
     let threads = explain.threads.unwrap_or_else(vitreous_runtime::threads);
     let device = explain.device.open(threads)?;
-    let model = ImageTextModel { images: taken::edited_images(explain, model.images, &device)?, ..model };
+    let edits = taken::edits_with_image(explain, &model.images, &device)?;
+    let model = model.with_interventions(edits)?;
     let captions = captions(explain, &model, &device)?;
     let (pictures, failed) = pictures(explain, &model, &device)?;
     let similarity: Vec<(String, Vec<f64>)> = pictures

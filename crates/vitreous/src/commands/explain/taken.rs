@@ -7,7 +7,7 @@ use vitreous_engine::{Device, Edit, EditValues, Intervention};
 use vitreous_explain::ExplainError;
 use vitreous_explain::live::{Live, LiveInput};
 use vitreous_models::Model;
-use vitreous_runtime::{ImageModel, Intervene};
+use vitreous_runtime::ImageModel;
 
 use super::{Explain, failure};
 use crate::failure::Failure;
@@ -47,8 +47,8 @@ pub fn check_length(own: usize, other: usize) -> Result<(), Failure> {
     }
 }
 
-/// An image model with the edits that were asked for, and with values of `--patch-from`, which is an image.
-pub fn edited_images(explain: &Explain, model: ImageModel, device: &Device) -> Result<ImageModel, Failure> {
+/// The edits that were asked for, and those that put values of `--patch-from`, which is an image, in place of a model's own.
+pub fn edits_with_image(explain: &Explain, model: &ImageModel, device: &Device) -> Result<Vec<Intervention>, Failure> {
     let mut edits = explain.interventions.list()?;
     if let Some(other) = &explain.patch_from {
         check_at(explain)?;
@@ -58,5 +58,5 @@ pub fn edited_images(explain: &Explain, model: ImageModel, device: &Device) -> R
         let pixels = pixels.map_err(|error| Failure::input(anyhow!("--patch-from {other}: {error}")))?;
         edits.extend(taken_over(explain, &model.model, &LiveInput::Image(pixels.numbers.into()), device)?);
     }
-    Ok(model.with_interventions(edits)?)
+    Ok(edits)
 }

@@ -82,8 +82,7 @@ impl Predict {
         };
         let options = OpenOptions::default().with_some("image", self.image).with_some("heads", self.heads);
         let model = ImageTextModel::open(&self.model, &options)?;
-        let images = self.interventions.apply(model.images)?;
-        let model = ImageTextModel { images, ..model };
+        let model = self.interventions.apply(model)?;
         model.images.model.notes.iter().for_each(|note| say!("note: {note}"));
         let mut shared = self.shared_out(&[])?;
         let device = self.compute.device_of(&shared)?;

@@ -5,6 +5,7 @@ use std::path::Path;
 use vitreous_models::archive::{Result, TensorToWrite, write_npz};
 use vitreous_pages::explain_encoder::{TextPage, TextPrediction};
 
+use super::super::language::arrays::of_effects;
 use super::super::text::arrays::numbers;
 
 /// Writes `arrays.npz`; see the guide for what is in it.
@@ -34,6 +35,10 @@ pub fn write(path: &Path, page: &TextPage, logits: &[f32]) -> Result<()> {
         if let Some(integrated) = &relevance.integrated {
             tensors.push(TensorToWrite::f32(name("integrated_gradients"), &[count], &integrated.tokens));
         }
+    }
+    let effects: Vec<_> = page.relevance.iter().flat_map(|relevance| &relevance.effects).flat_map(of_effects).collect();
+    for (name, shape, values) in &effects {
+        tensors.push(TensorToWrite::f32(name.clone(), shape, values));
     }
     if top > 0 {
         let shape = [page.fillings.len(), count, top];
