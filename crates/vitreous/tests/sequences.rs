@@ -344,8 +344,8 @@ fn models_with_languages_are_fine_tuned() {
     let data = pairs(directory.path());
     for (name, languages) in [
         ("mbart", &["data.from=en_XX", "data.to=de_DE"][..]),
-        ("mbart50", &["data.from=en", "data.to=de"]),
-        ("marian", &["data.to=fr"]),
+        ("mbart50", &["data.from=en", "data.to=de"][..]),
+        ("marian", &["data.to=fr"][..]),
     ] {
         let (init, run) = (with_languages(name), directory.path().join(name));
         let few =

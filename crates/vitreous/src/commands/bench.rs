@@ -235,6 +235,11 @@ impl Bench {
     }
 
     fn run_generation(&self) -> Result<(), Failure> {
+        if self.tower.is_some() {
+            return Err(Failure::input(anyhow!(
+                "--tower is for --mode infer and train: generating takes a whole model"
+            )));
+        }
         let device = self.device.open(self.threads.unwrap_or_else(vitreous_runtime::threads))?;
         let generation = Generation {
             batch: self.batch.unwrap_or(1),
@@ -435,7 +440,10 @@ impl PreparedModel {
         let planned = |batch| {
             let mut graph = Graph::new(Mode::Inference, precision);
             let output = model.result(&mut graph, batch)?;
-            Ok::<_, vitreous_engine::Error>((device.plan_with_fixed_weights(&graph, &[output])?, inputs(&graph)))
+            let plan = device.plan_with_fixed_weights(&graph, &[output])?;
+            // What only the rest of the model reads is no input of the plan.
+            let inputs = inputs(plan.graph());
+            Ok::<_, vitreous_engine::Error>((plan, inputs))
         };
         let (plan, inputs) = planned(model.call.batch).map_err(Failure::input)?;
         let smaller = |batch| planned(batch).ok().map(|(plan, _)| device.bytes_needed_with_weights(&plan));
