@@ -70,7 +70,7 @@ fn sentinels_are_tokens() {
     let tokens: Vec<u32> = serde_json::from_value(all["byt5"]["sentinel"].clone()).expect("tokens");
     assert_eq!(bytes.encode_source("a<extra_id_0>b<extra_id_3>", None, None).expect("tokens"), tokens);
     assert_eq!((t5.sentinels().len(), bytes.sentinels().len()), (100, 125));
-    assert_eq!(t5.piece(t5.sentinels()[7]), "<extra_id_7>");
+    assert_eq!(t5.piece(PairSide::Source, t5.sentinels()[7]), "<extra_id_7>");
     // A sentinel that there is not is text.
     let text = t5.encode_source("<extra_id_100> <extra_id_x", None, None).expect("tokens");
     assert!(text.iter().all(|token| !t5.sentinels().contains(token)));

@@ -112,8 +112,9 @@ fn positions(all: &[WatchMetrics]) -> String {
     let mut shown = vec![0, all.len() / 2, all.len() - 1];
     shown.dedup();
     for index in shown {
-        let points: Vec<(f64, f64)> =
-            all[index].loss_by_position.iter().enumerate().map(|(at, loss)| (at as f64, *loss)).collect();
+        // Positions at which nothing was to be learned have no loss.
+        let losses = all[index].loss_by_position.iter().enumerate();
+        let points: Vec<(f64, f64)> = losses.filter_map(|(at, loss)| Some((at as f64, (*loss)?))).collect();
         chart = chart.series(&format!("step {}", all[index].step), &points);
     }
     let note = "The mean loss of the next token at each position. A model that learns from what it has read falls to the right.";

@@ -15,6 +15,7 @@ pub fn write(path: &Path, page: &TextPage, logits: &[f32]) -> Result<()> {
     let top = page.fillings.first().and_then(|layer| layer.tokens.first()).map_or(0, Vec::len);
     let all = page.fillings.iter().flat_map(|layer| &layer.tokens).flatten();
     let (ids, scores): (Vec<u32>, Vec<f32>) = all.map(|(id, _, score)| (*id, *score)).unzip();
+    let effects: Vec<_> = page.relevance.iter().flat_map(|relevance| &relevance.effects).flat_map(of_effects).collect();
     let mut tensors = vec![numbers("ids", &[count], &page.ids)];
     if !logits.is_empty() {
         // One row for the text, or one for each token.
@@ -36,7 +37,6 @@ pub fn write(path: &Path, page: &TextPage, logits: &[f32]) -> Result<()> {
             tensors.push(TensorToWrite::f32(name("integrated_gradients"), &[count], &integrated.tokens));
         }
     }
-    let effects: Vec<_> = page.relevance.iter().flat_map(|relevance| &relevance.effects).flat_map(of_effects).collect();
     for (name, shape, values) in &effects {
         tensors.push(TensorToWrite::f32(name.clone(), shape, values));
     }
