@@ -12,7 +12,7 @@ use vitreous_runtime::{Intervene, TranslatorModel};
 
 use crate::client::*;
 use crate::glass::{Seen, device};
-use crate::speech::whisper;
+use crate::tiny::whisper;
 
 /// A translator of the smallest sizes that has learned nothing.
 fn translator(directory: &Path) {
