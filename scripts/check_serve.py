@@ -10,10 +10,14 @@ commands (`generate`, `chat`, `embed`, `predict`). A model that is not given is 
 
 import argparse
 import json
+import os
+import struct
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
+import zlib
 
 
 def command(binary, *arguments, stdin=None):
@@ -143,7 +147,45 @@ def check_images(options, triton):
         tensor.set_data_from_numpy(numbers, binary_data=binary)
         output = http.InferRequestedOutput("logits", binary_data=binary)
         found.append(triton.infer("images", [tensor], outputs=[output], request_id="7").as_numpy("logits"))
-    check_close("tritonclient, images", found[0].ravel().tolist(), found[1].ravel().tolist(), 1e-6)
+    check_close("tritonclient, images as JSON and as bytes", found[0].ravel().tolist(), found[1].ravel().tolist(), 1e-6)
+    # A picture of one colour stays one whatever its preprocessing resizes and crops: the command's answer to the file is that to the
+    # tensor.
+    colours = [(200, 30, 90), (12, 180, 60)]
+    mean, std = normalisation(options.images)
+    values = [[(value / 255 - m) / s for value, m, s in zip(colour, mean, std)] for colour in colours]
+    numbers = np.ones(shape, np.float32) * np.array(values, np.float32)[:, :, None, None]
+    tensor = http.InferInput("images", shape, "FP32")
+    tensor.set_data_from_numpy(numbers, binary_data=True)
+    found = triton.infer("images", [tensor]).as_numpy("logits")
+    with tempfile.TemporaryDirectory() as folder:
+        for colour, ours in zip(colours, found, strict=True):
+            path = f"{folder}/colour.png"
+            with open(path, "wb") as file:
+                file.write(png(colour, shape[3], shape[2]))
+            line = json.loads(command(options.vitreous, "predict", options.images, path, "--json"))
+            check_close(f"tritonclient, an image of {colour}", ours.tolist(), line["logits"], 1e-4)
+
+
+def normalisation(path):
+    """Mean and standard deviation by which a model directory's images are normalised."""
+    for name, keys in [("preprocessor_config.json", ("image_mean", "image_std")), ("config.json", ("mean", "std"))]:
+        try:
+            with open(os.path.join(path, name)) as file:
+                settings = json.load(file)
+        except OSError:
+            continue
+        settings = settings.get("pretrained_cfg", settings)
+        if all(key in settings for key in keys):
+            return [settings[key] for key in keys]
+    sys.exit(f"{path} does not say how images are normalised: give a directory with a preprocessor_config.json")
+
+
+def png(colour, width, height):
+    """A picture of one colour."""
+    chunk = lambda kind, data: (struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)))
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    rows = (b"\0" + bytes(colour) * width) * height
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 def main():

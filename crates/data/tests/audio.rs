@@ -132,6 +132,24 @@ fn a_spectrogram_forgets_what_was_used_and_repeats_the_rest() {
 }
 
 #[test]
+fn a_recording_that_is_too_long_is_refused_also_if_it_states_no_length() {
+    let stated = bytes("mono.flac");
+    // The number of samples has 36 bits; 0 is unknown.
+    let mut silent = stated.clone();
+    silent[21] &= 0xf0;
+    silent[22..26].fill(0);
+    for (file, states) in [(stated, true), (silent, false)] {
+        let source = AudioSource::Bytes(file.into());
+        assert_eq!(source.open().expect("opens").stated_length().is_some(), states);
+        let whole = Spectrogram::open_within(&source, 80, 1000.0).expect("short enough").length().expect("read");
+        let seconds = whole as f64 / FRAMES_PER_SECOND as f64;
+        let refused = Spectrogram::open_within(&source, 80, seconds / 2.0).expect_err("too long").to_string();
+        assert!(refused.contains("the recording is longer than"), "{refused}");
+        assert_eq!(Spectrogram::open_within(&source, 80, seconds + 0.1).expect("just fits").length(), Some(whole));
+    }
+}
+
+#[test]
 fn hardly_any_samples_have_a_spectrogram() {
     for count in [0, 1, 100, 200, 201, 400] {
         let mut spectrogram = Spectrogram::of_samples(vec![0.25; count], 80).expect("finite");

@@ -565,6 +565,49 @@ fn a_request_that_is_ended_makes_room() {
 }
 
 #[test]
+fn many_requests_are_ended_at_once() {
+    let peer = Peer::open("llama");
+    let mut generator = peer.generator(options(2));
+    let ids: Vec<RequestId> =
+        (0..9).map(|_| generator.add(Request::greedy(peer.prompts[1].clone(), 60)).expect("a request")).collect();
+    generator.advance().expect("tokens");
+    generator.end_all(&ids[1..].iter().copied().collect());
+    assert!(generator.advance().expect("tokens").iter().all(|update| update.id == ids[0]));
+    generator.end_all(&ids.into_iter().collect());
+    assert!(generator.is_idle());
+}
+
+/// In steps, which are what others wait for.
+#[test]
+fn nobody_waits_for_a_long_prompt() {
+    const CHUNK: usize = 4;
+    let peer = Peer::open("llama");
+    let options = GenerateOptions { chunk: Some(CHUNK), read_between_steps: Some(CHUNK), ..options(3) };
+    let mut generator = peer.generator(options);
+    let prompt = |length: u32, first: u32| (0..length).map(|place| (first + place * 7) % 90).collect::<Vec<u32>>();
+    let writing = generator.add(Request::greedy(prompt(2, 1), 60)).expect("a request");
+    generator.advance().expect("tokens");
+    let long = generator.add(Request::greedy(prompt(80, 2), 5)).expect("a request");
+    generator.advance().expect("tokens");
+    let short = generator.add(Request::greedy(prompt(3, 3), 5)).expect("a request");
+    let mut first: std::collections::HashMap<RequestId, usize> = std::collections::HashMap::new();
+    for step in 1..=40 {
+        let updates = generator.advance().expect("tokens");
+        let written = updates.iter().filter(|update| update.id == writing && update.token.is_some()).count();
+        assert_eq!(written, 1, "who writes waits in step {step}");
+        for update in updates.iter().filter(|update| update.token.is_some()) {
+            first.entry(update.id).or_insert(step);
+        }
+        if first.contains_key(&long) {
+            break;
+        }
+    }
+    assert!(first[&short] <= 2, "the short prompt waits for {} steps", first[&short]);
+    // The long one is read on meanwhile: its 80 tokens take no more steps than their chunks and those of the short one.
+    assert!((80 / CHUNK - 2..=80 / CHUNK + 2).contains(&first[&long]), "the long prompt takes {} steps", first[&long]);
+}
+
+#[test]
 fn what_cannot_be_done_is_refused() {
     let peer = Peer::open("llama");
     let mut generator = peer.generator(GenerateOptions { context: 20, ..options(2) });

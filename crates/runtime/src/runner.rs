@@ -173,18 +173,20 @@ impl<M: std::borrow::Borrow<ImageModel>> Runner<M> {
 
     /// Takes the weights of the executor that is there, if it can change to another batch; otherwise they go before the new ones come.
     fn prepare(&self, count: usize, there: Option<Executor>) -> Result<Ready, Error> {
-        let needed = |plan: &Plan| self.device.bytes_needed_with_weights(plan);
+        // What is there already makes room for the new, or goes on in it.
+        let has = there.as_ref().map_or(0, |executor| self.device.bytes_needed_with_weights(executor.plan()));
+        let needed = |plan: &Plan| self.device.bytes_needed_with_weights(plan).saturating_sub(has);
         let (size, (plan, output)) = fitting(
             size_for(count, self.batch, self.device.is_gpu()),
             |size| self.plan(size),
             |(plan, _)| Ok(self.batch_is_asked_for || memory::fits_well(&self.device, needed(plan))?),
         )?;
+        let smaller = |size| self.plan(size).ok().map(|(plan, _)| needed(&plan));
+        check_batch(&format!("running with batch {size}"), size, needed(&plan), &self.device, smaller)?;
         if let Some(mut executor) = there.filter(|executor| executor.can_change_to(&plan)) {
             executor.change_to(plan)?;
             return Ok(Ready { batch: size, executor, output });
         }
-        let smaller = |size| self.plan(size).ok().map(|(plan, _)| needed(&plan));
-        check_batch(&format!("running with batch {size}"), size, needed(&plan), &self.device, smaller)?;
         let model = &self.model().model;
         let lend = |parameter: &Parameter| model.weight(&parameter.name).map_err(Error::from);
         let executor = Executor::with_weights(plan, &self.device, lend)?;

@@ -1,11 +1,14 @@
 //! Connections: TLS, limits of time, and an orderly end.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -17,6 +20,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::http::App;
+use crate::labelled::Labelled;
 use crate::options::{Limits, TlsFiles};
 use crate::slow_writer::SlowWriter;
 
@@ -111,11 +115,20 @@ fn notice_half_open(stream: &TcpStream, limits: &Limits) {
 
 async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, connections: &Connections) {
     let Connections { app, router, ending, .. } = connections;
-    let stream = TokioIo::new(SlowWriter::new(stream, app.limits.stalled));
+    // Told by the service that a request was understood.
+    let has_requests = Arc::new(AtomicBool::new(false));
+    let labels = app.clone();
+    let label = move |status| format!("x-request-id: {}", labels.refused_unread(status));
+    let stream = SlowWriter::new(stream, app.limits.stalled);
+    let stream = TokioIo::new(Labelled::new(stream, has_requests.clone(), label));
     let mut builder = http1::Builder::new();
     // Also how long an idle connection is kept.
     builder.timer(TokioTimer::new()).header_read_timeout(app.limits.head).max_buf_size(MOST_HEAD);
     let service = TowerToHyperService::new(router.clone());
+    let service = service_fn(move |request: Request<Incoming>| {
+        has_requests.store(true, Ordering::Relaxed);
+        service.call(request)
+    });
     let mut connection = std::pin::pin!(builder.serve_connection(stream, service));
     let mut ending = ending.clone();
     tokio::select! {

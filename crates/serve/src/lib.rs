@@ -11,6 +11,7 @@
 
 mod connection;
 mod http;
+mod labelled;
 mod log;
 mod metrics;
 pub mod models;

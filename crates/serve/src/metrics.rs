@@ -73,8 +73,14 @@ pub struct Metrics {
     pub in_flight: AtomicUsize,
     /// Open connections.
     pub connections: AtomicUsize,
+    /// Bytes of bodies, when this is shown.
+    pub body_bytes: AtomicUsize,
     /// Times that models were loaded again.
     pub reloads: AtomicUsize,
+    /// Clients that left before their answer was whole.
+    pub left: AtomicUsize,
+    /// Streams that ended with an error.
+    pub broken_streams: AtomicUsize,
 }
 
 /// Locks of numbers are never held over anything that panics.
@@ -120,7 +126,12 @@ impl Metrics {
         for (endpoint, histogram) in locked(&self.latencies).iter() {
             histogram.write("vitreous_request_seconds", &format!("endpoint=\"{}\"", escaped(endpoint)), &mut text);
         }
-        head(&mut text, "batch_size", "histogram", "Images or texts that were computed together.");
+        head(
+            &mut text,
+            "batch_size",
+            "histogram",
+            "Images or texts that were computed together; of a language model, texts that got a token together.",
+        );
         let batches = locked(&self.batches).clone();
         let label = |model: &str| format!("model=\"{}\"", escaped(model));
         batches.iter().for_each(|(model, (sizes, _))| sizes.write("vitreous_batch_size", &label(model), &mut text));
@@ -133,14 +144,22 @@ impl Metrics {
         let of_server = [
             ("in_flight", "Requests that are being answered.", self.in_flight.load(Ordering::Relaxed)),
             ("connections", "Open connections.", self.connections.load(Ordering::Relaxed)),
+            ("body_bytes", "Bodies of requests that are read or answered.", self.body_bytes.load(Ordering::Relaxed)),
             ("resident_bytes", "Memory of the process.", resident_bytes().unwrap_or(0)),
         ];
         for (name, help, value) in of_server {
             head(&mut text, name, "gauge", help);
             let _ = writeln!(text, "vitreous_{name} {value}");
         }
-        head(&mut text, "reloads_total", "counter", "Times that models were loaded again.");
-        let _ = writeln!(text, "vitreous_reloads_total {}", self.reloads.load(Ordering::Relaxed));
+        let counted = [
+            ("reloads_total", "Times that models were loaded again.", &self.reloads),
+            ("left_total", "Clients that left before their answer was whole.", &self.left),
+            ("broken_streams_total", "Streams that ended with an error.", &self.broken_streams),
+        ];
+        for (name, help, count) in counted {
+            head(&mut text, name, "counter", help);
+            let _ = writeln!(text, "vitreous_{name} {}", count.load(Ordering::Relaxed));
+        }
         let mut names: Vec<&str> = Vec::new();
         gauges.iter().for_each(|gauge| {
             if !names.contains(&gauge.name) {

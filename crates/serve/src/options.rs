@@ -82,6 +82,8 @@ pub struct ModelSettings {
 pub struct Limits {
     /// Bytes of a body.
     pub body: usize,
+    /// Bytes of the bodies of all requests that are read or answered.
+    pub bodies: usize,
     /// Pixels of an image.
     pub pixels: u64,
     /// Seconds of a recording.
@@ -108,6 +110,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             body: 32 << 20,
+            bodies: 1 << 30,
             pixels: 50_000_000,
             audio_seconds: 1800.0,
             inputs: 2048,

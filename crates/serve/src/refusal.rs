@@ -76,6 +76,9 @@ impl From<WorkError> for Refusal {
         match error {
             WorkError::Input(message) => Refusal::bad(message),
             WorkError::TooLarge(message) => Refusal::too_large(message),
+            WorkError::Memory(_) => Refusal::unavailable(
+                "the server has too little memory for this now; ask for less, or again in a moment",
+            ),
             WorkError::Busy => Refusal::busy("the model's queue is full; ask again in a moment"),
             WorkError::Failed(_) => Refusal::internal(),
         }

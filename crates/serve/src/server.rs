@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use crate::connection::{Connections, accept, tls_acceptor};
 use crate::http::{App, Reloaded, router};
@@ -106,6 +106,7 @@ impl Server {
             is_local: options.host.is_loopback(),
             is_draining: AtomicBool::new(false),
             reload,
+            body_room: Arc::new(Semaphore::new(options.limits.bodies.min(Semaphore::MAX_PERMITS))),
             ids: (since.as_nanos() as u64, AtomicU64::new(0)),
         });
         let around = Surroundings { settings: options.settings.clone(), limits: options.limits, metrics, log };
@@ -119,7 +120,7 @@ impl Server {
 
     /// Answers until a signal or the handle ends it: SIGTERM and SIGINT finish what is under way, SIGHUP loads models again. `started` is
     /// called when the models can answer.
-    pub async fn run(mut self, started: impl FnOnce(&Handle, &ModelSet)) -> Result<(), ServeError> {
+    pub async fn run(self, started: impl FnOnce(&Handle, &ModelSet)) -> Result<(), ServeError> {
         let tls = self.options.tls.as_ref().map(tls_acceptor).transpose().map_err(ServeError::Tls)?;
         let (end, mut ends) = mpsc::channel(1);
         let (open, mut all_closed) = mpsc::channel(1);
@@ -139,21 +140,23 @@ impl Server {
         if let Some(models) = self.app.models.now() {
             started(&handle, &models);
         }
+        // By a task of its own, so that the server can be told to end meanwhile.
+        let reloading = tokio::spawn(reload_when_asked(self.reloads, self.app.clone(), self.loader, self.around));
         loop {
             tokio::select! {
-                signal = signals.next() => {
-                    if signal == Told::End {
-                        break;
+                signal = signals.next() => match signal {
+                    Told::End => break,
+                    Told::Reload => {
+                        self.app.log.note("SIGHUP: the models are loaded again");
+                        // If others wait already, theirs is after this signal, too.
+                        let _ = self.app.reload.try_send(oneshot::channel().0);
                     }
-                    self.app.log.note("SIGHUP: the models are loaded again");
-                    let _ = reload(&self.app, &self.loader, &self.around).await;
-                }
+                },
                 _ = ends.recv() => break,
-                Some(answer) = self.reloads.recv() => {
-                    let _ = answer.send(reload(&self.app, &self.loader, &self.around).await);
-                }
             }
         }
+        // Whoever waits for models to be loaded again is told that the server ends.
+        reloading.abort();
         self.app.log.note("ending: no new connections; requests under way are finished");
         self.app.is_draining.store(true, Ordering::Relaxed);
         let _ = ending.send(true);
@@ -178,6 +181,12 @@ async fn load(loader: &Loader, around: &Surroundings) -> Result<ModelSet, ServeE
     let loaded = tokio::task::spawn_blocking(move || loader(&around)).await;
     let loaded = loaded.map_err(|panic| std::io::Error::other(format!("a model could not be opened: {panic}")))?;
     Ok(loaded?)
+}
+
+async fn reload_when_asked(mut asked: mpsc::Receiver<Reloaded>, app: Arc<App>, loader: Loader, around: Surroundings) {
+    while let Some(answer) = asked.recv().await {
+        let _ = answer.send(reload(&app, &loader, &around).await);
+    }
 }
 
 /// Swaps models for those that are on the disk now. Where one cannot be opened, the old ones go on.
@@ -254,13 +263,16 @@ impl Signals {
     }
 }
 
+/// Threads for what takes seconds, so that it does not keep those that decode and tokenise.
+const LONG_WORK: usize = 16;
+
 /// A runtime for a server: few threads, because models have their own.
 pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     let threads = vitreous_runtime::threads();
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads.clamp(2, 8))
-        // Images are decoded and texts are tokenised by these.
-        .max_blocking_threads(threads.clamp(4, 64))
+        // Images are decoded and texts are tokenised by these; a model that is loaded or explained keeps one for seconds.
+        .max_blocking_threads(threads.clamp(4, 64) + LONG_WORK)
         .thread_keep_alive(Duration::from_secs(60))
         .thread_name("http")
         .enable_all()

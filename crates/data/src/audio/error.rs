@@ -64,6 +64,12 @@ pub enum AudioError {
         /// The longest that fits.
         most: f64,
     },
+    /// A recording is longer than whoever reads it takes.
+    #[error("the recording is longer than {most_seconds} s")]
+    MoreThanTaken {
+        /// The most seconds that are taken.
+        most_seconds: f64,
+    },
     /// A list of recordings is not one.
     #[error("{0}")]
     List(String),

@@ -58,15 +58,27 @@ impl std::fmt::Debug for Spectrogram {
 impl Spectrogram {
     /// Of a file or its content, which are read twice if they are long.
     pub fn open(source: &AudioSource, bins: usize) -> Result<Spectrogram, AudioError> {
+        Spectrogram::open_within(source, bins, f64::INFINITY)
+    }
+
+    /// As [`Spectrogram::open`], of a recording of at most so many seconds: of a longer one no more is read, also where it does not state
+    /// its length.
+    pub fn open_within(source: &AudioSource, bins: usize, most_seconds: f64) -> Result<Spectrogram, AudioError> {
         let mut first = Spectrogram::new(Samples::Reader(Box::new(source.open()?)), bins)?;
         let kept = MOST_KEPT / bins;
-        first.read_to(kept)?;
-        if first.ended {
-            return Ok(first);
-        }
+        let stated = first.stated_seconds().unwrap_or(0.0);
         while !first.ended {
+            let read = first.samples_read as f64 / f64::from(SAMPLE_RATE);
+            if stated.max(read) > most_seconds {
+                return Err(AudioError::MoreThanTaken { most_seconds });
+            }
             first.read_to(first.count + 1)?;
-            first.forget_before(first.count);
+            if first.count > kept {
+                first.forget_before(first.count);
+            }
+        }
+        if first.dropped == 0 {
+            return Ok(first);
         }
         let mut again = Spectrogram::new(Samples::Reader(Box::new(source.open()?)), bins)?;
         again.loudest = first.loudest;

@@ -24,6 +24,7 @@ pub use language::{GenerateOptions, TokenGenerator};
 pub use request::{Ended, Request, RequestId, Stop, Tally, Update, WrittenToken};
 pub use room::GenerationMemory;
 pub use rules::{EarlyStopping, TargetRules};
+pub(crate) use sample::likeliest;
 pub use sample::{Choice, Choosing, Sampler, SamplingOptions, SeenTokens, TokenLogprob, draw_at, largest};
 pub use search::{Hypothesis, SearchOptions};
 pub use speech::{SpeechWriter, TextSlot};

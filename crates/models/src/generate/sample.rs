@@ -337,9 +337,14 @@ pub(super) fn log_sum(logits: &[f32]) -> f64 {
 /// The logarithm of a token's probability by the model's own distribution, and the `count` likeliest tokens.
 pub(super) fn logprobs(logits: &[f32], token: u32, count: usize) -> (f64, Vec<TokenLogprob>) {
     let sum = log_sum(logits);
-    let of = |logit: f32| f64::from(logit) - sum;
+    let logprob = logits.get(token as usize).map_or(f64::NAN, |&logit| f64::from(logit) - sum);
+    (logprob, likeliest(logits, sum, count))
+}
+
+/// The `count` likeliest tokens; `log_sum` is log Σ e^logit.
+pub(crate) fn likeliest(logits: &[f32], log_sum: f64, count: usize) -> Vec<TokenLogprob> {
     let mut best = Vec::new();
     largest_choices(logits, count.min(logits.len()), &mut best);
-    let top = best.iter().map(|choice| TokenLogprob { token: choice.token, logprob: of(choice.score) });
-    (logits.get(token as usize).map_or(f64::NAN, |&logit| of(logit)), top.collect())
+    let of = |choice: &Choice| TokenLogprob { token: choice.token, logprob: f64::from(choice.score) - log_sum };
+    best.iter().map(of).collect()
 }

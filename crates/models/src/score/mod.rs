@@ -17,6 +17,7 @@ use crate::call::{Call, Outputs};
 use crate::encode::batches::{Shape, TextBatch, batches};
 use crate::encode::fill_rows;
 use crate::family::Architecture;
+use crate::generate::{TokenLogprob, likeliest};
 use crate::on_device::{OnDevice, Weights};
 use crate::signature::TokenInput;
 pub use windows::{Window, windows};
@@ -43,6 +44,8 @@ pub struct TokenScorer<'m> {
     precision: Precision,
     /// Positions whose logits are computed at a time.
     at_once: usize,
+    /// How many of the likeliest tokens are told for each position.
+    top: usize,
     source: OnDevice<'m>,
     kept: Vec<Ready>,
     /// Time spent computing.
@@ -64,6 +67,17 @@ struct Portion {
     log_sums: Value,
     /// The logits of the tokens that are there: `[rows, 1]`.
     targets: Value,
+    /// All logits, where the likeliest tokens are told: `[rows, vocabulary]`.
+    logits: Option<Value>,
+}
+
+/// A position that was scored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenScore {
+    /// The natural logarithm of the probability of the token that is there.
+    pub logprob: f64,
+    /// The likeliest tokens there, if they were asked for.
+    pub top: Vec<TokenLogprob>,
 }
 
 /// A scored position of a batch.
@@ -92,10 +106,19 @@ impl<'m> TokenScorer<'m> {
             vocabulary,
             precision,
             at_once: (MOST_LOGITS / (4 * vocabulary.max(1))).max(16),
+            top: 0,
             source,
             kept: Vec::new(),
             computing: Duration::ZERO,
         })
+    }
+
+    /// Has the `count` likeliest tokens of each position told, too. The logits of a whole batch are then there at once.
+    pub fn tell_top(&mut self, count: usize) {
+        if (count > 0) != (self.top > 0) {
+            self.kept.clear();
+        }
+        self.top = count;
     }
 
     /// The most tokens that it is given at once; one more can be scored behind them.
@@ -103,12 +126,12 @@ impl<'m> TokenScorer<'m> {
         self.input.longest
     }
 
-    /// Scores texts. `answer` is told the index of a text and the natural logarithm of the probability of each scored token, in the order
-    /// of the batches, not of the texts.
+    /// Scores texts. `answer` is told the index of a text and the score of each scored token, in the order of the batches, not of the
+    /// texts.
     pub fn run<E: From<Error>>(
         &mut self,
         texts: &[ScoredTokens],
-        mut answer: impl FnMut(usize, &[f64]) -> Result<(), E>,
+        mut answer: impl FnMut(usize, &[TokenScore]) -> Result<(), E>,
     ) -> Result<(), E> {
         for text in texts {
             self.check(text)?;
@@ -141,9 +164,9 @@ impl<'m> TokenScorer<'m> {
         &mut self,
         TextBatch { shape, texts: chosen }: &TextBatch,
         texts: &[ScoredTokens],
-        answer: &mut impl FnMut(usize, &[f64]) -> Result<(), E>,
+        answer: &mut impl FnMut(usize, &[TokenScore]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let vocabulary = self.vocabulary;
+        let (vocabulary, top) = (self.vocabulary, self.top);
         let mut positions: Vec<Position> = Vec::new();
         for (index, &text) in chosen.iter().enumerate() {
             let ScoredTokens { ids, from } = texts[text];
@@ -176,11 +199,20 @@ impl<'m> TokenScorer<'m> {
         }
         executor.infer()?;
         executor.finish()?;
-        let mut scores: Vec<f64> = Vec::with_capacity(rows);
+        let mut scores: Vec<TokenScore> = Vec::with_capacity(rows);
         for portion in &ready.portions {
             let log_sums = executor.output_slice(portion.log_sums)?.to_vec();
             let targets = executor.output_slice(portion.targets)?;
-            scores.extend(targets.iter().zip(&log_sums).map(|(&logit, &sum)| f64::from(logit) - f64::from(sum)));
+            let logprob = |(&logit, &sum): (&f32, &f32)| f64::from(logit) - f64::from(sum);
+            let first = scores.len();
+            scores.extend(
+                targets.iter().zip(&log_sums).map(|pair| TokenScore { logprob: logprob(pair), top: Vec::new() }),
+            );
+            let Some(logits) = portion.logits else { continue };
+            let rows = executor.output_slice(logits)?.chunks_exact(vocabulary);
+            for ((score, row), &sum) in scores[first..].iter_mut().zip(rows).zip(&log_sums) {
+                score.top = likeliest(row, f64::from(sum), top);
+            }
         }
         let mut rest = &scores[..];
         for &text in chosen {
@@ -212,8 +244,9 @@ impl<'m> TokenScorer<'m> {
     fn plan(&self, shape: Shape, rows: usize) -> Result<(Plan, Vec<Portion>)> {
         let mut graph = Graph::new(Mode::Inference, self.precision);
         let built = self.architecture.build(&mut graph, &Call::whole(shape.batch).tokens(shape.length))?;
-        let portions = portions(&mut graph, &built, rows, self.at_once)?;
-        let outputs: Vec<Value> = portions.iter().flat_map(|portion| [portion.log_sums, portion.targets]).collect();
+        let portions = portions(&mut graph, &built, rows, self.at_once, self.top > 0)?;
+        let of = |portion: &Portion| [Some(portion.log_sums), Some(portion.targets), portion.logits];
+        let outputs: Vec<Value> = portions.iter().flat_map(of).flatten().collect();
         Ok((self.source.plan(&mut graph, &outputs)?, portions))
     }
 }
@@ -229,7 +262,13 @@ fn input_name(name: &str, portion: usize) -> String {
 
 /// The scores of `rows` positions, with logits for at most `at_once` of them at a time in place of the logits that were built, which
 /// nothing needs then.
-fn portions(graph: &mut Graph, built: &Outputs, rows: usize, at_once: usize) -> Result<Vec<Portion>> {
+fn portions(
+    graph: &mut Graph,
+    built: &Outputs,
+    rows: usize,
+    at_once: usize,
+    tells_logits: bool,
+) -> Result<Vec<Portion>> {
     let (hidden, logits) = (built.need("tokens")?, built.need("logits")?);
     let head = graph.node(logits);
     let (Op::Linear(_), Some(&matrix)) = (&head.op, head.inputs.get(1)) else {
@@ -245,10 +284,11 @@ fn portions(graph: &mut Graph, built: &Outputs, rows: usize, at_once: usize) -> 
         let chosen = graph.embedding(hidden, chosen)?; // [rows, dim]
         let logits = graph.linear(chosen, matrix, None)?; // [rows, vocabulary]
         let (_, log_sums) = graph.cross_entropy_and_log_sums(logits, tokens, CrossEntropyOptions::default())?;
+        let told = tells_logits.then(|| graph.cast(logits, DType::F32)).transpose()?;
         let logits = graph.reshape(logits, [rows * vocabulary, 1])?;
         let targets = graph.embedding(logits, places)?;
         let targets = graph.cast(targets, DType::F32)?; // [rows, 1]
-        portions.push(Portion { rows, log_sums, targets });
+        portions.push(Portion { rows, log_sums, targets, logits: told });
     }
     Ok(portions)
 }

@@ -2,7 +2,7 @@
 
 use vitreous_engine::{Device, Error, Precision};
 
-use super::{ScoredTokens, TokenScorer};
+use super::{ScoredTokens, TokenScore, TokenScorer};
 use crate::archive::Archive;
 use crate::encode::batches::Shape;
 use crate::testing::{fixture, tensor};
@@ -28,23 +28,31 @@ fn scores_are_the_log_probabilities_of_the_peers_logits() {
         let [_, width, vocabulary] = shape[..] else { panic!("{shape:?}") };
         // The last sequence has one token: nothing of it can be scored.
         let rows: Vec<usize> = (0..lengths.len()).filter(|&row| lengths[row] > 1.0).collect();
-        for (from, at_once) in [(1, 1000), (1, 1), (3, 2)] {
+        for (from, at_once, top) in [(1, 1000, 0), (1, 1, 3), (3, 2, 5)] {
             let weights = Box::new(|name: &str| model.weight(name).map_err(|error| Error::Machine(error.to_string())));
             let device = Device::Cpu { threads: 1 };
             let scorer = TokenScorer::new(model.architecture.as_ref(), Precision::F32, &device, weights);
             let mut scorer = scorer.expect("a scorer");
             scorer.at_once = at_once;
+            scorer.tell_top(top);
             let texts: Vec<ScoredTokens> = (rows.iter())
                 .map(|&row| ScoredTokens { ids: &tokens[row * width..][..lengths[row] as usize], from })
                 .collect();
             let mut scored = 0;
-            let compare = |text: usize, scores: &[f64]| {
+            let compare = |text: usize, scores: &[TokenScore]| {
                 assert_eq!(scores.len(), texts[text].ids.len() - from);
                 for (index, score) in scores.iter().enumerate() {
                     let place = rows[text] * width + from + index - 1;
                     let row = &logits[place * vocabulary..][..vocabulary];
                     let expected = log_probability(row, texts[text].ids[from + index]);
-                    assert!((score - expected).abs() < 1e-5, "{family} {name}: {score} is not {expected}");
+                    assert!((score.logprob - expected).abs() < 1e-5, "{family} {name}: {score:?} is not {expected}");
+                    assert_eq!(score.top.len(), top);
+                    for (rank, told) in score.top.iter().enumerate() {
+                        let expected = log_probability(row, told.token);
+                        assert!((told.logprob - expected).abs() < 1e-5, "{family} {name}: {told:?} is not {expected}");
+                        let likelier = row.iter().filter(|logit| **logit > row[told.token as usize]).count();
+                        assert_eq!(likelier, rank, "{family} {name}");
+                    }
                     scored += 1;
                 }
                 Ok::<(), Error>(())
@@ -77,7 +85,7 @@ fn what_cannot_be_scored_is_refused() {
     let just = &long[1..];
     let texts = [ScoredTokens { ids: just, from: just.len() - 1 }];
     let mut counts = Vec::new();
-    let count = |_: usize, scores: &[f64]| {
+    let count = |_: usize, scores: &[TokenScore]| {
         counts.push(scores.len());
         Ok::<(), Error>(())
     };

@@ -2,6 +2,7 @@
 
 use vitreous_data::text::ChoiceQuestion;
 use vitreous_engine::{Device, Precision};
+use vitreous_models::generate::WrittenToken;
 use vitreous_models::score::{ScoredTokens, TokenScorer, windows};
 
 use super::model::LanguageModel;
@@ -127,7 +128,7 @@ impl<'m> LanguageEvaluator<'m> {
         }
         for (number, some) in all.chunks(WINDOWS_AT_ONCE).enumerate() {
             self.scorer.run(some, |_, scores| {
-                found.negative_log_likelihood -= scores.iter().sum::<f64>();
+                found.negative_log_likelihood -= scores.iter().map(|score| score.logprob).sum::<f64>();
                 found.tokens += scores.len() as u64;
                 Ok::<(), Error>(())
             })?;
@@ -155,7 +156,7 @@ impl<'m> LanguageEvaluator<'m> {
                 continuations.iter().map(|Continuation { ids, from }| ScoredTokens { ids, from: *from }).collect();
             let mut sums = vec![0.0; scored.len()];
             self.scorer.run(&scored, |index, scores| {
-                sums[index] = scores.iter().sum();
+                sums[index] = scores.iter().map(|score| score.logprob).sum();
                 Ok::<(), Error>(())
             })?;
             let mut sums = sums.into_iter();
@@ -169,6 +170,23 @@ impl<'m> LanguageEvaluator<'m> {
             progress(all.len(), questions.len());
         }
         Ok(all)
+    }
+
+    /// How probable each token of a prompt is behind those before it, with the `top` likeliest in its place. Nothing is before the first.
+    pub fn prompt(&mut self, ids: &[u32], top: usize) -> Result<Vec<WrittenToken>, Error> {
+        let mut told: Vec<WrittenToken> =
+            ids.iter().map(|&token| WrittenToken { token, logprob: None, top: Vec::new() }).collect();
+        if ids.len() > 1 {
+            self.scorer.tell_top(top);
+            self.scorer.run(&[ScoredTokens { ids, from: 1 }], |_, scores| {
+                for (token, score) in told[1..].iter_mut().zip(scores) {
+                    token.logprob = Some(score.logprob);
+                    token.top = score.top.clone();
+                }
+                Ok::<(), Error>(())
+            })?;
+        }
+        Ok(told)
     }
 
     /// The tokens of a text, with the special tokens that the tokenizer writes before it, and none behind it.

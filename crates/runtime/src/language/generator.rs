@@ -1,6 +1,6 @@
 //! Texts that a language model goes on with, many at once: prompts in, pieces of text out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use vitreous_data::text::TextStream;
@@ -254,8 +254,13 @@ impl<'m> TextGenerator<'m> {
 
     /// Ends a text early.
     pub fn end(&mut self, id: RequestId) {
-        self.generator.end(id);
-        self.writing.remove(&id);
+        self.end_all(&HashSet::from([id]));
+    }
+
+    /// Ends texts early.
+    pub fn end_all(&mut self, ids: &HashSet<RequestId>) {
+        self.generator.end_all(ids);
+        self.writing.retain(|id, _| !ids.contains(id));
     }
 
     /// Goes on with all texts, one token each, and gives what is new.

@@ -1,6 +1,7 @@
 //! What is for whoever runs the server.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode};
@@ -15,6 +16,8 @@ use crate::refusal::Refusal;
 /// Numbers for Prometheus
 #[utoipa::path(get, path = "/metrics", tag = "Server", responses((status = 200, description = "Prometheus' text format")))]
 pub async fn metrics(State(app): State<Arc<App>>) -> Response {
+    let bodies = app.limits.bodies.saturating_sub(app.body_room.available_permits());
+    app.metrics.body_bytes.store(bodies, Ordering::Relaxed);
     let models = app.models.now();
     let gauges = models.iter().flat_map(|models| models.all().iter().flat_map(|model| model.gauges()));
     let text = app.metrics.text(&gauges.collect::<Vec<_>>());

@@ -8,12 +8,54 @@ use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::App;
 use crate::refusal::Refusal;
 
 /// The most fields of a form.
 const MOST_FIELDS: usize = 64;
+
+/// A body or a field of a form that is being read. What has come of all of them together is limited, since thousands may come at a time.
+struct Reading<'a> {
+    app: &'a App,
+    bytes: BytesMut,
+    room: Option<OwnedSemaphorePermit>,
+}
+
+/// Bytes that count among those of all requests for as long as anything of them is kept.
+struct Counted {
+    bytes: BytesMut,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl<'a> Reading<'a> {
+    fn new(app: &'a App) -> Reading<'a> {
+        Reading { app, bytes: BytesMut::new(), room: None }
+    }
+
+    fn push(&mut self, piece: &[u8]) -> Result<(), Refusal> {
+        let full = "the bodies of other requests leave no room for this one; ask again in a moment";
+        let count = u32::try_from(piece.len()).map_err(|_| Refusal::busy(full))?;
+        let room = self.app.body_room.clone().try_acquire_many_owned(count).map_err(|_| Refusal::busy(full))?;
+        match &mut self.room {
+            Some(all) => all.merge(room),
+            None => self.room = Some(room),
+        }
+        self.bytes.extend_from_slice(piece);
+        Ok(())
+    }
+
+    fn done(self) -> Bytes {
+        Bytes::from_owner(Counted { bytes: self.bytes, _room: self.room })
+    }
+}
 
 /// All of a body.
 pub async fn bytes(app: &App, request: Request) -> Result<Bytes, Refusal> {
@@ -29,15 +71,15 @@ pub async fn bytes(app: &App, request: Request) -> Result<Bytes, Refusal> {
     }
     let mut stream = request.into_body().into_data_stream();
     let read = async {
-        let mut all = BytesMut::new();
+        let mut all = Reading::new(app);
         while let Some(piece) = stream.next().await {
             let piece = piece.map_err(|_| Refusal::bad("the body ended early"))?;
-            if all.len() + piece.len() > most {
+            if all.bytes.len() + piece.len() > most {
                 return Err(too_large());
             }
-            all.extend_from_slice(&piece);
+            all.push(&piece)?;
         }
-        Ok(all.freeze())
+        Ok(all.done())
     };
     tokio::time::timeout(app.limits.upload, read).await.unwrap_or_else(|_| Err(slow_upload(app)))
 }
@@ -82,15 +124,15 @@ pub async fn form(app: &Arc<App>, request: Request) -> Result<Vec<(String, Bytes
         let (mut fields, mut total) = (Vec::new(), 0);
         while let Some(mut field) = multipart.next_field().await.map_err(|error| wrong(error.body_text()))? {
             let name = field.name().unwrap_or_default().to_string();
-            let mut value = BytesMut::new();
+            let mut value = Reading::new(app);
             while let Some(piece) = field.chunk().await.map_err(|error| wrong(error.body_text()))? {
                 total += piece.len();
                 if total > most {
                     return Err(too_large());
                 }
-                value.extend_from_slice(&piece);
+                value.push(&piece)?;
             }
-            fields.push((name, value.freeze()));
+            fields.push((name, value.done()));
             if fields.len() > MOST_FIELDS {
                 return Err(Refusal::bad(format!("the form has more than {MOST_FIELDS} fields")));
             }
@@ -98,6 +140,18 @@ pub async fn form(app: &Arc<App>, request: Request) -> Result<Vec<(String, Bytes
         Ok(fields)
     };
     tokio::time::timeout(app.limits.upload, read).await.unwrap_or_else(|_| Err(slow_upload(app)))
+}
+
+/// A file out of a body of JSON, which counts like the body that it was in.
+struct Decoded {
+    bytes: Vec<u8>,
+    _body: Bytes,
+}
+
+impl AsRef<[u8]> for Decoded {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// The value of a field as text.
@@ -155,7 +209,7 @@ impl Input {
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match kind.as_str() {
             "multipart/form-data" => Input::of_fields(form(app, request).await?),
-            "application/json" => Input::of_json(&bytes(app, request).await?),
+            "application/json" => Input::of_json(bytes(app, request).await?),
             _ => Input::of_bytes(bytes(app, request).await?, &kind),
         }
     }
@@ -179,16 +233,16 @@ impl Input {
         Ok(input)
     }
 
-    fn of_json(body: &[u8]) -> Result<Input, Refusal> {
+    fn of_json(body: Bytes) -> Result<Input, Refusal> {
         use base64::Engine;
-        let fields: InputFields = parse(body)?;
+        let fields: InputFields = parse(&body)?;
         let decode = |name: &'static str, text: Option<String>| {
             let decoded = text.map(|text| base64::engine::general_purpose::STANDARD.decode(text)).transpose();
             decoded.map_err(|error| Refusal::field(name, format!("`{name}` is not base64: {error}")))
         };
         let file = decode("image", fields.image)?.or(decode("audio", fields.audio)?);
         Ok(Input {
-            file: file.map(Bytes::from),
+            file: file.map(|bytes| Bytes::from_owner(Decoded { bytes, _body: body })),
             text: fields.text.or(fields.question),
             pair: fields.pair.or(fields.text_pair).or(fields.context),
             target: fields.target,

@@ -19,27 +19,55 @@ use crate::work::panic_text;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Counts a request while it is being answered.
-struct InFlight<'a>(&'a App);
+/// What is logged of a client that left before its answer: nginx's status for it.
+const CLIENT_LEFT: u16 = 499;
+
+/// A request while it is being answered: it is counted and, where its client leaves, logged.
+struct InFlight<'a> {
+    app: &'a App,
+    id: String,
+    method: Method,
+    path: String,
+    endpoint: String,
+    start: Instant,
+    is_answered: bool,
+}
+
+impl InFlight<'_> {
+    /// Counts and logs how it ended.
+    fn ended(&self, status: u16, error: Option<&str>) {
+        let took = self.start.elapsed();
+        self.app.metrics.request(&self.endpoint, status, took.as_secs_f64());
+        let (id, method, path) = (self.id.as_str(), self.method.as_str(), self.path.as_str());
+        self.app.log.request(&RequestLine { id, method, path, status, took, error });
+    }
+}
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.0.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.app.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if !self.is_answered {
+            self.app.metrics.left.fetch_add(1, Ordering::Relaxed);
+            self.ended(CLIENT_LEFT, Some("the client left before its answer"));
+        }
     }
 }
 
 /// Gives a request its id, checks its key, limits its time, catches panics, and writes what was refused in the shape of its API.
 pub async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
-    let start = Instant::now();
     app.metrics.in_flight.fetch_add(1, Ordering::Relaxed);
-    let _counted = InFlight(&app);
-    let id = app.request_id(request.headers());
-    request.extensions_mut().insert(RequestId(id.clone()));
-    let method = request.method().clone();
-    let path = request.uri().path().to_string();
     let matched = request.extensions().get::<MatchedPath>();
-    // Paths that nobody serves are one endpoint, so that they cannot fill memory.
-    let endpoint = matched.map_or("other", MatchedPath::as_str).to_string();
+    let mut in_flight = InFlight {
+        app: &app,
+        id: app.request_id(request.headers()),
+        method: request.method().clone(),
+        path: request.uri().path().to_string(),
+        // Paths that nobody serves are one endpoint, so that they cannot fill memory.
+        endpoint: matched.map_or("other", MatchedPath::as_str).to_string(),
+        start: Instant::now(),
+        is_answered: false,
+    };
+    request.extensions_mut().insert(RequestId(in_flight.id.clone()));
     let origin = cors::allowed_origin(&app, request.headers());
     let mut response = match cors::preflight(&app, request.method(), origin.as_ref()) {
         Some(response) => response,
@@ -50,22 +78,20 @@ pub async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next
     };
     let refusal = response.extensions_mut().remove::<Refusal>();
     if let Some(refusal) = &refusal {
-        response = shape::refused(&path, refusal);
+        response = shape::refused(&in_flight.path, refusal);
         if refusal.status == StatusCode::REQUEST_TIMEOUT || refusal.status == StatusCode::PAYLOAD_TOO_LARGE {
             // What is left of the body is not read.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }
     let headers = response.headers_mut();
-    if let Ok(id) = HeaderValue::from_str(&id) {
+    if let Ok(id) = HeaderValue::from_str(&in_flight.id) {
         headers.insert(REQUEST_ID, id);
     }
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     cors::add_headers(origin, headers);
-    let (status, took) = (response.status().as_u16(), start.elapsed());
-    app.metrics.request(&endpoint, status, took.as_secs_f64());
-    let error = refusal.as_ref().map(|refusal| refusal.message.as_str());
-    app.log.request(&RequestLine { id: &id, method: method.as_str(), path: &path, status, took, error });
+    in_flight.is_answered = true;
+    in_flight.ended(response.status().as_u16(), refusal.as_ref().map(|refusal| refusal.message.as_str()));
     response
 }
 

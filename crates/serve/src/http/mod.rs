@@ -15,15 +15,16 @@ mod v2;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::from_fn_with_state;
-use axum::routing::{get, post};
-use tokio::sync::{mpsc, oneshot};
+use axum::routing::{MethodRouter, get, post};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::log::Log;
+use crate::log::{Log, RequestLine};
 use crate::metrics::Metrics;
 use crate::models::{ModelSet, Models, Served};
 use crate::options::{ApiKeys, Limits};
@@ -51,6 +52,8 @@ pub struct App {
     pub is_draining: AtomicBool,
     /// Requests to load models again.
     pub reload: mpsc::Sender<Reloaded>,
+    /// Bytes of bodies that there is room for.
+    pub body_room: Arc<Semaphore>,
     /// A number of this process, and how many ids were given.
     pub ids: (u64, AtomicU64),
 }
@@ -88,6 +91,17 @@ impl App {
     }
 }
 
+impl App {
+    /// Counts and logs what is no request and was refused by hyper; gives the id of its answer.
+    pub fn refused_unread(&self, status: u16) -> String {
+        let id = self.request_id(&HeaderMap::new());
+        self.metrics.request("other", status, 0.0);
+        let error = Some("this is no request that is understood");
+        self.log.request(&RequestLine { id: &id, method: "-", path: "-", status, took: Duration::ZERO, error });
+        id
+    }
+}
+
 /// The id of a request, which its answer has, too.
 #[derive(Clone, Debug)]
 pub struct RequestId(pub String);
@@ -104,43 +118,45 @@ pub(crate) fn cannot(model: &Served, what: &str) -> Refusal {
     Refusal::field("model", format!("this model cannot {what}: {}", model.what_it_does()))
 }
 
+/// All endpoints but those of the page, by their paths.
+fn routes() -> Vec<(String, MethodRouter<Arc<App>>)> {
+    let mut routes: Vec<(String, MethodRouter<Arc<App>>)> = vec![
+        ("/docs".into(), get(page::docs)),
+        ("/openapi.json".into(), get(openapi::json)),
+        ("/metrics".into(), get(admin::metrics)),
+        ("/admin/reload".into(), post(admin::reload)),
+        ("/v1/models".into(), get(openai::models::list)),
+        ("/v1/models/{name}".into(), get(openai::models::one)),
+        ("/v1/completions".into(), post(openai::completions::complete)),
+        ("/v1/chat/completions".into(), post(openai::chat::complete)),
+        ("/v1/embeddings".into(), post(openai::embeddings::embed)),
+        ("/v1/audio/transcriptions".into(), post(openai::transcriptions::transcribe)),
+        ("/classify/{name}".into(), post(plain::classify::classify)),
+        ("/explain/{name}".into(), post(plain::explain::explain)),
+        ("/glass/events".into(), get(runs::all_events)),
+        ("/glass/runs".into(), get(runs::list)),
+        ("/glass/runs/{name}".into(), get(runs::one)),
+        ("/glass/runs/{name}/events".into(), get(runs::events)),
+        ("/glass/runs/{name}/pictures".into(), get(runs::pictures)),
+        ("/glass/runs/{name}/beside/{other}".into(), get(runs::beside)),
+        ("/v2".into(), get(v2::server)),
+        ("/v2/health/live".into(), get(v2::live)),
+        ("/v2/health/ready".into(), get(v2::ready)),
+        ("/v2/repository/index".into(), post(v2::index)),
+    ];
+    for place in [v2::MODEL, v2::VERSIONED_MODEL] {
+        routes.push((place.into(), get(v2::model)));
+        routes.push((format!("{place}/ready"), get(v2::model_ready)));
+        routes.push((format!("{place}/infer"), post(v2::infer::infer)));
+    }
+    routes
+}
+
 /// All endpoints.
 pub fn router(app: Arc<App>) -> Router {
-    let of_model =
-        |path: &str| [format!("/v2/models/{{name}}{path}"), format!("/v2/models/{{name}}/versions/{{version}}{path}")];
-    let mut router = Router::new()
-        .route("/docs", get(page::docs))
-        .route("/openapi.json", get(openapi::json))
-        .route("/metrics", get(admin::metrics))
-        .route("/admin/reload", post(admin::reload))
-        .route("/v1/models", get(openai::models::list))
-        .route("/v1/models/{name}", get(openai::models::one))
-        .route("/v1/completions", post(openai::completions::complete))
-        .route("/v1/chat/completions", post(openai::chat::complete))
-        .route("/v1/embeddings", post(openai::embeddings::embed))
-        .route("/v1/audio/transcriptions", post(openai::transcriptions::transcribe))
-        .route("/classify/{name}", post(plain::classify::classify))
-        .route("/explain/{name}", post(plain::explain::explain))
-        .route("/glass/events", get(runs::all_events))
-        .route("/glass/runs", get(runs::list))
-        .route("/glass/runs/{name}", get(runs::one))
-        .route("/glass/runs/{name}/events", get(runs::events))
-        .route("/glass/runs/{name}/pictures", get(runs::pictures))
-        .route("/glass/runs/{name}/beside/{other}", get(runs::beside))
-        .route("/v2", get(v2::server))
-        .route("/v2/health/live", get(v2::live))
-        .route("/v2/health/ready", get(v2::ready))
-        .route("/v2/repository/index", post(v2::index));
-    for path in of_model("") {
-        router = router.route(&path, get(v2::model));
-    }
-    for path in of_model("/ready") {
-        router = router.route(&path, get(v2::model_ready));
-    }
-    for path in of_model("/infer") {
-        router = router.route(&path, post(v2::infer::infer));
-    }
-    router
+    let routes = routes().into_iter();
+    routes
+        .fold(Router::new(), |router, (path, endpoint)| router.route(&path, endpoint))
         .merge(glass::routes())
         .fallback(no_endpoint)
         .method_not_allowed_fallback(other_method)
@@ -156,4 +172,22 @@ async fn no_endpoint() -> Refusal {
 
 async fn other_method() -> Refusal {
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this endpoint has another method; GET /docs lists them")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_endpoint_is_described_and_every_description_is_of_an_endpoint() {
+        let described = openapi::openapi().paths.paths;
+        // The page's own are put together elsewhere.
+        let is_of_page = |path: &String| path == "/" || path.starts_with("/glass/");
+        let described: BTreeSet<String> = described.into_keys().filter(|path| !is_of_page(path)).collect();
+        let served: BTreeSet<String> =
+            routes().into_iter().map(|(path, _)| path).filter(|path| !is_of_page(path)).collect();
+        assert_eq!(described, served);
+    }
 }

@@ -2,8 +2,11 @@
 
 use axum::response::Response;
 use utoipa::OpenApi;
+use utoipa::openapi::path::{ParameterBuilder, ParameterIn};
+use utoipa::openapi::{PathItem, Required};
 
 use super::shape::json_answer;
+use super::v2::{MODEL, VERSIONED_MODEL};
 use super::{admin, glass, openai, page, plain, runs, v2};
 
 /// All endpoints.
@@ -53,7 +56,25 @@ struct Described;
 
 /// The description of the API.
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    Described::openapi()
+    let mut api = Described::openapi();
+    // Each endpoint of a model of the Open Inference Protocol is there a second time, with a version.
+    let versioned: Vec<(String, PathItem)> = (api.paths.paths.iter())
+        .filter_map(|(path, item)| {
+            Some((format!("{VERSIONED_MODEL}{}", path.strip_prefix(MODEL)?), with_version(item.clone())))
+        })
+        .collect();
+    api.paths.paths.extend(versioned);
+    api
+}
+
+fn with_version(mut item: PathItem) -> PathItem {
+    for operation in [&mut item.get, &mut item.post].into_iter().flatten() {
+        let version = ParameterBuilder::new().name("version").parameter_in(ParameterIn::Path).required(Required::True);
+        let version = version.description(Some("The version, which is 1")).build();
+        operation.parameters.get_or_insert_default().push(version);
+        operation.operation_id = operation.operation_id.take().map(|id| format!("{id}_of_version"));
+    }
+    item
 }
 
 /// This description

@@ -62,12 +62,13 @@ impl ImageService {
         Ok(service)
     }
 
+    /// Starts a thread; `batch` is how many images are collected, of which as many are computed at once as fit into memory.
     fn start(&self, output: OutputName, batch: usize) -> Result<Images, Error> {
         let (model, settings) = (self.model.clone(), self.around.settings.clone());
         let task = if output == OutputName::Logits { "classify" } else { "features" };
         Collector::start(self.around.collector(&self.name, task, batch), move |jobs| {
             jobs.work(|| {
-                let runner = Runner::new(&*model, output, settings.precision, &settings.device, Some(batch))?;
+                let runner = Runner::new(&*model, output, settings.precision, &settings.device, settings.batch)?;
                 let mut work = ImageWork(runner);
                 // Weights are taken in before the first request.
                 let blank = vec![vec![0.0; model.input.floats()]];

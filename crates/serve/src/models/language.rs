@@ -3,16 +3,17 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::mpsc;
-use vitreous_models::generate::{GenerateOptions, TokenConstraint};
+use tokio::sync::{OnceCell, mpsc};
+use vitreous_models::generate::{GenerateOptions, TokenConstraint, WrittenToken};
 use vitreous_runtime::Error;
 use vitreous_runtime::chat_template::ChatMessage;
 use vitreous_runtime::language::{
-    ChatFormat, ChatPrompt, Constrainer, FormatConstraint, LanguageModel, OutputFormat, TextGenerator, TextOptions,
+    ChatFormat, ChatPrompt, Constrainer, Continuation, FormatConstraint, LanguageEvaluator, LanguageModel,
+    OutputFormat, StopReason, TextGenerator, TextOptions,
 };
 
 use super::Surroundings;
-use crate::work::{WorkError, WriteEvent, WriteRequest, Writer, WriterSettings};
+use crate::work::{BatchWork, Collector, WorkError, WriteEvent, WriteRequest, Writer, WriterSettings};
 
 /// Texts that are written at once, if nobody asks for another number.
 const USUAL_SLOTS: usize = 8;
@@ -36,6 +37,9 @@ pub struct LanguageService {
     /// The most tokens of a text, prompt included.
     pub context: usize,
     chat: Result<ChatFormat, String>,
+    scores: OnceCell<Collector<ScoreJob, Vec<WrittenToken>>>,
+    name: String,
+    around: Surroundings,
     formats: Arc<Mutex<Formats>>,
 }
 
@@ -56,6 +60,27 @@ pub struct TextRequest {
     pub count: usize,
     /// What they must be.
     pub format: Option<OutputFormat>,
+}
+
+/// A prompt whose tokens are scored.
+pub struct ScoreJob {
+    prompt: Vec<u32>,
+    top: usize,
+}
+
+struct ScoreWork<'m>(LanguageEvaluator<'m>);
+
+impl BatchWork for ScoreWork<'_> {
+    type Job = ScoreJob;
+    type Answer = Vec<WrittenToken>;
+
+    fn cost(_: &ScoreJob) -> usize {
+        1
+    }
+
+    fn run(&mut self, jobs: &[ScoreJob]) -> Result<Vec<Vec<WrittenToken>>, WorkError> {
+        jobs.iter().map(|job| Ok(self.0.prompt(&job.prompt, job.top)?)).collect()
+    }
 }
 
 impl LanguageService {
@@ -83,10 +108,20 @@ impl LanguageService {
                 name: format!("write {name}"),
                 options,
                 device: settings.device.clone(),
+                observe: around.observe(name),
                 complain: around.complain(name),
             },
         )?;
-        Ok(LanguageService { model, writer, context: options.context, chat, formats: Arc::default() })
+        Ok(LanguageService {
+            model,
+            writer,
+            context: options.context,
+            chat,
+            scores: OnceCell::new(),
+            name: name.to_string(),
+            around: around.clone(),
+            formats: Arc::default(),
+        })
     }
 
     /// Whether it was trained for conversations.
@@ -135,18 +170,37 @@ impl LanguageService {
         }
     }
 
+    fn check_prompt(&self, prompt: &[u32]) -> Result<(), WorkError> {
+        let (tokens, context) = (prompt.len(), self.context);
+        match tokens {
+            0 => Err(WorkError::Input("the prompt is empty".to_string())),
+            tokens if tokens > context => Err(WorkError::Input(format!(
+                "the prompt has {tokens} tokens, but the context has room for {context}: shorten it"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// How probable each token of a prompt is behind those before it, with the `top` likeliest in its place. Made ready when it is asked
+    /// for first.
+    pub async fn prompt_logprobs(&self, prompt: Vec<u32>, top: usize) -> Result<Vec<WrittenToken>, WorkError> {
+        self.check_prompt(&prompt)?;
+        let start = || async { tokio::task::block_in_place(|| self.start_scores()) };
+        let collector = self.scores.get_or_try_init(start).await?;
+        collector.ask(ScoreJob { prompt, top }, collector.arrive()).await
+    }
+
+    fn start_scores(&self) -> Result<Collector<ScoreJob, Vec<WrittenToken>>, Error> {
+        let (model, settings) = (self.model.clone(), self.around.settings.clone());
+        Collector::start(self.around.collector(&self.name, "score", 1), move |jobs| {
+            jobs.work(|| Ok(ScoreWork(LanguageEvaluator::new(&model, settings.precision, &settings.device)?)));
+        })
+    }
+
     /// Writes texts. What is new of each comes to its own channel; whoever drops that is not written for any more.
     pub async fn write(&self, request: TextRequest) -> Result<Vec<mpsc::UnboundedReceiver<WriteEvent>>, WorkError> {
         let TextRequest { prompt, options, count, format } = request;
-        let (tokens, context) = (prompt.len(), self.context);
-        if tokens == 0 {
-            return Err(WorkError::Input("the prompt is empty".to_string()));
-        }
-        if tokens > context {
-            return Err(WorkError::Input(format!(
-                "the prompt has {tokens} tokens, but the context has room for {context}: shorten it"
-            )));
-        }
+        self.check_prompt(&prompt)?;
         options.sampling.check().map_err(WorkError::Input)?;
         let constraint = match format {
             Some(format) => Some(self.constraint(format).await?),
@@ -155,6 +209,13 @@ impl LanguageService {
         let mut receivers = Vec::with_capacity(count);
         for sequence in 0..count as u64 {
             let (events, receive) = mpsc::unbounded_channel();
+            receivers.push(receive);
+            if options.max_tokens == 0 {
+                let nothing =
+                    Continuation { text: String::new(), tokens: Vec::new(), stop: StopReason::Length, score: None };
+                let _ = events.send(WriteEvent::Finished(nothing));
+                continue;
+            }
             let constraint = constraint.as_ref().map(|first| Box::new(first.again()) as Box<dyn TokenConstraint>);
             self.writer.write(WriteRequest {
                 prompt: prompt.clone(),
@@ -163,7 +224,6 @@ impl LanguageService {
                 constraint,
                 events,
             })?;
-            receivers.push(receive);
         }
         Ok(receivers)
     }

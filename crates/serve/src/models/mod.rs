@@ -29,7 +29,7 @@ pub use images::{ImageService, PreparedImage};
 pub use language::{LanguageService, TextRequest};
 pub use sequences::{SequenceService, WrittenSequence};
 pub use set::{LoadError, ModelSet, Models};
-pub use speech::{Recording, Speech, Transcribe, TranscribeOptions};
+pub use speech::{Recording, Speech, Transcribe, TranscribeOptions, Transcribing};
 pub use texts::{TextService, TokenizedText};
 pub use watched::Watched;
 
@@ -52,7 +52,7 @@ pub struct Served {
     room: usize,
     watched: Option<Watched>,
     /// Explanations take memory, so that they are computed one after the other.
-    explaining: Semaphore,
+    explaining: Arc<Semaphore>,
 }
 
 /// What a model can do.
@@ -85,10 +85,13 @@ pub struct Surroundings {
 impl Surroundings {
     /// The settings of a thread that batches a model's jobs.
     fn collector(&self, model: &str, task: &str, most: usize) -> CollectorSettings {
-        let (metrics, name) = (self.metrics.clone(), model.to_string());
-        let complain = self.complain(model);
-        let observe = Arc::new(move |size: usize, seconds: f64| metrics.batch(&name, size, seconds));
+        let (observe, complain) = (self.observe(model), self.complain(model));
         CollectorSettings { name: format!("{task} {model}"), most, patience: PATIENCE, observe, complain }
+    }
+
+    fn observe(&self, model: &str) -> Arc<dyn Fn(usize, f64) + Send + Sync> {
+        let (metrics, model) = (self.metrics.clone(), model.to_string());
+        Arc::new(move |size: usize, seconds: f64| metrics.batch(&model, size, seconds))
     }
 
     fn complain(&self, model: &str) -> Arc<dyn Fn(&str) + Send + Sync> {
@@ -136,7 +139,17 @@ impl Served {
         let loaded = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let (name, room) = (name.to_string(), limits.queue.max(1));
         let queue = Arc::new(Semaphore::new(room));
-        Served { name, what, service, path: None, loaded, queue, room, watched: None, explaining: Semaphore::new(1) }
+        Served {
+            name,
+            what,
+            service,
+            path: None,
+            loaded,
+            queue,
+            room,
+            watched: None,
+            explaining: Arc::new(Semaphore::new(1)),
+        }
     }
 
     /// A place for a request, if the queue is not full.
@@ -145,13 +158,16 @@ impl Served {
         Ok(Place { _permit: permit })
     }
 
-    /// Does something that takes much memory, alone.
+    /// Does something that takes much memory, alone. It goes on when nobody waits for it any more, and others wait until it is done.
     pub async fn alone<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, WorkError> + Send + 'static,
     ) -> Result<T, WorkError> {
-        let _permit = self.explaining.acquire().await.map_err(|_| WorkError::Busy)?;
-        let done = tokio::task::spawn_blocking(work);
+        let permit = self.explaining.clone().acquire_owned().await.map_err(|_| WorkError::Busy)?;
+        let done = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work()
+        });
         done.await.map_err(|error| WorkError::Failed(error.to_string()))?
     }
 
@@ -205,7 +221,8 @@ impl Served {
             }
             Service::ImagesAndTexts(_) => {
                 let form = "-F image=@photo.jpg -F 'labels=a cat,a dog' -F 'template=a photo of {}'";
-                vec![plain(format!("/classify/{name}"), form)]
+                let texts = format!("{{\"model\": \"{name}\", \"input\": \"A text.\"}}");
+                vec![plain(format!("/classify/{name}"), form), json("/v1/embeddings", texts)]
             }
             Service::Speech(_) => {
                 vec![
@@ -229,7 +246,11 @@ impl Served {
                 inputs: vec![TensorShape::new("text", "BYTES", vec![-1])],
                 outputs: vec![TensorShape::new("text", "BYTES", vec![-1])],
             }),
-            Service::ImagesAndTexts(_) | Service::Speech(_) => None,
+            Service::ImagesAndTexts(both) => Some(both.images.tensors()),
+            Service::Speech(_) => Some(Tensors {
+                inputs: vec![TensorShape::new("audio", "BYTES", vec![-1])],
+                outputs: vec![TensorShape::new("text", "BYTES", vec![-1])],
+            }),
         }
     }
 
@@ -304,5 +325,47 @@ pub struct TensorShape {
 impl TensorShape {
     fn new(name: &'static str, datatype: &'static str, shape: Vec<i64>) -> TensorShape {
         TensorShape { name, datatype, shape }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    struct Deaf;
+
+    impl Transcribe for Deaf {
+        fn transcribe(&self, _: Recording, _: TranscribeOptions) -> Transcribing<'_> {
+            Box::pin(async { Err(WorkError::Busy) })
+        }
+    }
+
+    #[test]
+    fn what_takes_much_memory_is_alone_also_after_its_client_has_left() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build().expect("a runtime");
+        let served = Served::new("ear", "a model", Service::Speech(Speech(Arc::new(Deaf))), &Limits::default());
+        let (go_on, told) = mpsc::channel::<()>();
+        let (begun, begins) = mpsc::channel();
+        runtime.block_on(async {
+            let begun_too = begun.clone();
+            let first = served.alone(move || {
+                let _ = begun.send("first");
+                let _ = told.recv();
+                Ok(())
+            });
+            let left = tokio::time::timeout(Duration::from_millis(100), first).await;
+            assert!(left.is_err() && begins.recv() == Ok("first"));
+            let second = served.alone(move || {
+                let _ = begun_too.send("second");
+                Ok(())
+            });
+            let mut second = Box::pin(second);
+            assert!(tokio::time::timeout(Duration::from_millis(300), &mut second).await.is_err());
+            assert!(begins.try_recv().is_err(), "it began beside the other");
+            go_on.send(()).expect("it waits");
+            assert_eq!((second.await, begins.recv()), (Ok(()), Ok("second")));
+        });
     }
 }

@@ -1,11 +1,12 @@
 //! Models that write down what is said in a recording. [`Transcribe`] is what the endpoint needs of one.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use futures_util::future::BoxFuture;
 use vitreous_data::audio::{AudioSource, Spectrogram};
 use vitreous_runtime::Error;
-use vitreous_runtime::speech::{SpeechEvent, SpeechModel, SpeechSettings, SpeechTask, Transcriber, Transcript};
+use vitreous_runtime::speech::{SpeechModel, SpeechSettings, SpeechTask, Transcriber, Transcript};
 
 use super::Surroundings;
 use crate::work::{BatchWork, Collector, WorkError};
@@ -37,6 +38,15 @@ pub struct TranscribeOptions {
     pub words: bool,
 }
 
+impl Recording {
+    /// What the model reads of it.
+    pub fn spectrogram(&self, bins: usize) -> Result<Spectrogram, WorkError> {
+        let source = AudioSource::Bytes(Arc::from(&self.bytes[..]));
+        let opened = Spectrogram::open_within(&source, bins, self.most_seconds);
+        opened.map_err(|error| WorkError::Input(format!("the recording: {error}")))
+    }
+}
+
 impl TranscribeOptions {
     fn settings(&self) -> SpeechSettings {
         let usual = SpeechSettings::default();
@@ -51,11 +61,13 @@ impl TranscribeOptions {
     }
 }
 
-/// A model that writes down what is said. It is called by threads that may wait; calls at the same time are allowed, and may wait for each
-/// other.
+/// A transcript that is on its way. Whoever drops it does not wait for it any more.
+pub type Transcribing<'t> = BoxFuture<'t, Result<Transcript, WorkError>>;
+
+/// A model that writes down what is said.
 pub trait Transcribe: Send + Sync {
     /// What is said in a recording.
-    fn transcribe(&self, recording: &Recording, options: &TranscribeOptions) -> Result<Transcript, WorkError>;
+    fn transcribe(&self, recording: Recording, options: TranscribeOptions) -> Transcribing<'_>;
 }
 
 /// A model of speech.
@@ -74,22 +86,30 @@ impl Speech {
 
     /// What is said in a recording.
     pub async fn transcribe(&self, recording: Recording, options: TranscribeOptions) -> Result<Transcript, WorkError> {
-        let model = self.0.clone();
-        let done = tokio::task::spawn_blocking(move || model.transcribe(&recording, &options));
-        done.await.map_err(|error| WorkError::Failed(error.to_string()))?
+        self.0.transcribe(recording, options).await
     }
 }
 
-type Job = (Recording, TranscribeOptions);
+/// A recording, and how it is transcribed.
+struct Job {
+    recording: Recording,
+    options: TranscribeOptions,
+    /// Gone when nobody waits for the transcript any more.
+    asker: Weak<()>,
+}
 
 /// A thread that transcribes recordings of one moment together.
 struct Worker(Collector<Job, Result<Transcript, WorkError>>);
 
 impl Transcribe for Worker {
-    fn transcribe(&self, recording: &Recording, options: &TranscribeOptions) -> Result<Transcript, WorkError> {
-        let arrival = self.0.arrive();
-        let asked = self.0.ask((recording.clone(), options.clone()), arrival);
-        tokio::runtime::Handle::current().block_on(asked)?
+    fn transcribe(&self, recording: Recording, options: TranscribeOptions) -> Transcribing<'_> {
+        Box::pin(async move {
+            let asker = Arc::new(());
+            let job = Job { recording, options, asker: Arc::downgrade(&asker) };
+            let transcript = self.0.ask(job, self.0.arrive()).await;
+            drop(asker);
+            transcript?
+        })
     }
 }
 
@@ -104,7 +124,7 @@ impl BatchWork for SpeechWork<'_> {
     }
 
     fn run(&mut self, jobs: &[Job]) -> Result<Vec<Self::Answer>, WorkError> {
-        let alike = jobs.iter().all(|(_, options)| *options == jobs[0].1);
+        let alike = jobs.iter().all(|job| job.options == jobs[0].options);
         if jobs.len() > 1
             && alike
             && let Ok(found) = self.transcribe(jobs)
@@ -121,28 +141,17 @@ impl BatchWork for SpeechWork<'_> {
 }
 
 impl SpeechWork<'_> {
-    /// Transcribes recordings with the options of the first.
+    /// Transcribes recordings with the options of the first, until it is done or nobody waits for any of them.
     fn transcribe(&mut self, jobs: &[Job]) -> Result<Vec<Transcript>, WorkError> {
-        let bins = self.0.model().input.bins;
-        let too_long = |most: f64| Error::input(format!("the recording is longer than {most} s"));
-        let mut recordings = Vec::with_capacity(jobs.len());
-        for (recording, _) in jobs {
-            let source = AudioSource::Bytes(Arc::from(&recording.bytes[..]));
-            let refused = |error| WorkError::Input(format!("the recording: {error}"));
-            let spectrogram = Spectrogram::open(&source, bins).map_err(refused)?;
-            if spectrogram.stated_seconds().is_some_and(|seconds| seconds > recording.most_seconds) {
-                return Err(too_long(recording.most_seconds).into());
-            }
-            recordings.push(spectrogram);
-        }
-        let settings = SpeechSettings { batch: jobs.len(), ..jobs[0].1.settings() };
-        // A file need not say how long it is.
-        let mut event = |event: SpeechEvent| match event {
-            SpeechEvent::Heard { recording, seconds, .. } if seconds > jobs[recording].0.most_seconds => {
-                Err(too_long(jobs[recording].0.most_seconds))
-            }
-            SpeechEvent::Heard { .. } | SpeechEvent::Language { .. } | SpeechEvent::Segments { .. } => Ok(()),
+        let still_asked = || match jobs.iter().any(|job| job.asker.strong_count() > 0) {
+            true => Ok(()),
+            false => Err(Error::input("nobody waits for the transcript any more")),
         };
-        Ok(self.0.transcribe_all(recordings, &settings, &mut event)?)
+        still_asked()?;
+        let bins = self.0.model().input.bins;
+        let recordings = jobs.iter().map(|job| job.recording.spectrogram(bins)).collect::<Result<_, WorkError>>()?;
+        let settings = SpeechSettings { batch: jobs.len(), ..jobs[0].options.settings() };
+        // A window of 30 s takes long enough to ask after each.
+        Ok(self.0.transcribe_all(recordings, &settings, &mut |_| still_asked())?)
     }
 }

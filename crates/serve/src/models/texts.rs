@@ -24,6 +24,11 @@ const LONG: usize = 1 << 13;
 /// A text of more bytes per token that the model reads is truncated before it is tokenised: tokens are rarely that long.
 const BYTES_PER_TOKEN: usize = 64;
 
+/// The most bytes of a question's context: at about four bytes per token, two hundred windows of 512 tokens.
+const MOST_CONTEXT: usize = 256 << 10;
+/// Bytes of a context that are about one window.
+const WINDOW_BYTES: usize = 1 << 10;
+
 /// A text as tokens.
 pub type TokenizedText = Encoding;
 
@@ -91,6 +96,9 @@ impl TextService {
         texts: Vec<TextInput>,
         purpose: Option<Purpose>,
     ) -> Result<Vec<TokenizedText>, WorkError> {
+        // Batches of what these tokens are for wait a moment for them.
+        let batches = if purpose.is_some() { &self.vectors } else { &self.logits };
+        let _arrival = batches.get().map(Collector::arrive);
         let model = self.model.clone();
         let bytes: usize = texts.iter().map(|text| text.text.len()).sum();
         let work = move || {
@@ -135,10 +143,12 @@ impl TextService {
     /// What the model says of a text, as `vitreous predict --json` and `fill --json` print it. Of a question the pair is its context.
     pub async fn answer(&self, input: TextInput, top: usize) -> Result<Json, WorkError> {
         let Some(head) = self.model.head().filter(|head| *head != Gives::Span) else {
-            self.check_mask(&input).await?;
+            self.check_length(&input)?;
             let start = || async { tokio::task::block_in_place(|| self.start_answers()) };
             let collector = self.answers.get_or_try_init(start).await?;
-            return collector.ask(AskedText { input, top }, collector.arrive()).await;
+            let arrival = collector.arrive();
+            self.check_mask(&input).await?;
+            return collector.ask(AskedText { input, top }, arrival).await;
         };
         let mut encoded = self.tokenize(vec![input.clone()], None).await?;
         let logits = self.logits(encoded.clone()).await?;
@@ -147,6 +157,20 @@ impl TextService {
         };
         let answer = self.model.answer_json(head, &input, &encoding, logits, top, Aggregation::default())?;
         Ok(Json::Object(answer))
+    }
+
+    /// Refuses what would be read in very many windows, or is too long for the one window that there is.
+    fn check_length(&self, input: &TextInput) -> Result<(), WorkError> {
+        let one_window = self.model.longest.saturating_mul(BYTES_PER_TOKEN);
+        let context = input.pair.as_ref().map_or(0, String::len);
+        for (what, bytes, most) in [("text", input.text.len(), one_window), ("context", context, MOST_CONTEXT)] {
+            if bytes > most {
+                let what =
+                    format!("the {what} has {bytes} bytes; {most} are the most that are taken: send a part of it");
+                return Err(WorkError::TooLarge(what));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses a text without a mask, for a model that fills masks.
@@ -194,7 +218,9 @@ impl TextService {
                 TensorShape::new("logits", "FP32", vec![-1, width as i64])
             }
             None => TensorShape::new("embedding", "FP32", vec![-1, signature.token_vectors()? as i64]),
-            Some(_) => return None,
+            // What was found in each text, as JSON. A question would need a second text.
+            Some(Gives::Span) => return None,
+            Some(_) => TensorShape::new("answer", "BYTES", vec![-1]),
         };
         Some(Tensors { inputs: vec![TensorShape::new("text", "BYTES", vec![-1])], outputs: vec![output] })
     }
@@ -273,8 +299,8 @@ impl BatchWork for AnswerWork<'_> {
     type Job = AskedText;
     type Answer = Json;
 
-    fn cost(_: &AskedText) -> usize {
-        1
+    fn cost(job: &AskedText) -> usize {
+        1 + job.input.pair.as_ref().map_or(0, String::len) / WINDOW_BYTES
     }
 
     fn run(&mut self, jobs: &[AskedText]) -> Result<Vec<Json>, WorkError> {

@@ -3,16 +3,15 @@
 //! A thread owns the work. It takes the first job and all others that wait. If more are being prepared, it waits for them, at most
 //! [`CollectorSettings::patience`]; where nobody else is on the way, nobody waits.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use vitreous_runtime::Error;
 
-use super::{WorkError, panic_text};
+use super::{WorkError, caught};
 
 /// What a thread does with batches of jobs.
 pub trait BatchWork {
@@ -55,7 +54,29 @@ impl<J, A> Clone for Collector<J, A> {
     }
 }
 
+/// A job in the queue.
 struct Waiting<J, A> {
+    job: Kept<J>,
+    answer: oneshot::Sender<Result<A, WorkError>>,
+}
+
+/// A job until the thread takes it, or whoever asked leaves: nothing is kept for those who have left, however long the batch before it takes.
+struct Kept<J>(Arc<Mutex<Option<J>>>);
+
+impl<J> Kept<J> {
+    fn take(&self) -> Option<J> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl<J> Drop for Kept<J> {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+/// A job that is computed, and where its answer goes.
+struct Taken<J, A> {
     job: J,
     answer: oneshot::Sender<Result<A, WorkError>>,
 }
@@ -100,7 +121,9 @@ impl<J: Send + 'static, A: Send + 'static> Collector<J, A> {
     pub async fn ask(&self, job: J, arrival: Arrival) -> Result<A, WorkError> {
         let (answer, answered) = oneshot::channel();
         let gone = || WorkError::Failed("the worker has ended".to_string());
-        self.jobs.send(Waiting { job, answer }).map_err(|_| gone())?;
+        let job = Arc::new(Mutex::new(Some(job)));
+        let _asked = Kept(job.clone());
+        self.jobs.send(Waiting { job: Kept(job), answer }).map_err(|_| gone())?;
         drop(arrival);
         answered.await.map_err(|_| gone())?
     }
@@ -126,24 +149,27 @@ impl<J: Send + 'static, A: Send + 'static> Jobs<J, A> {
         };
         self.ready.take().map(|ready| ready.send(Ok(())));
         while let Some(batch) = self.next_batch::<W>() {
-            if work.is_none() {
-                work = make().map_err(|error| (self.settings.complain)(&error.to_string())).ok();
-            }
-            let Some(ready) = &mut work else {
-                let why = WorkError::Failed("the model could not be made ready again".to_string());
-                batch.into_iter().for_each(|waiting| drop(waiting.answer.send(Err(why.clone()))));
-                continue;
+            let ready = match work.take() {
+                Some(ready) => Ok(ready),
+                None => caught(&mut make).and_then(|made| made.map_err(WorkError::from)),
             };
-            if !self.compute(ready, batch) {
-                work = None;
-            }
+            work = match ready {
+                Ok(ready) => self.compute(ready, batch),
+                Err(why) => {
+                    (self.settings.complain)(&format!("the model could not be made ready again: {why}"));
+                    let why = WorkError::Failed("the model could not be made ready again".to_string());
+                    batch.into_iter().for_each(|taken| drop(taken.answer.send(Err(why.clone()))));
+                    None
+                }
+            };
         }
     }
 
     /// The next jobs whose askers are still there; `None` if no more can come.
-    fn next_batch<W: BatchWork<Job = J>>(&self) -> Option<Vec<Waiting<J, A>>> {
+    fn next_batch<W: BatchWork<Job = J>>(&self) -> Option<Vec<Taken<J, A>>> {
+        let taken = |waiting: Waiting<J, A>| Some(Taken { job: waiting.job.take()?, answer: waiting.answer });
         loop {
-            let first = self.receive.recv().ok()?;
+            let Some(first) = taken(self.receive.recv().ok()?) else { continue };
             let until = Instant::now() + self.settings.patience;
             let mut cost = W::cost(&first.job);
             let mut batch = vec![first];
@@ -164,73 +190,67 @@ impl<J: Send + 'static, A: Send + 'static> Jobs<J, A> {
                         }
                     }
                 };
-                cost += W::cost(&next.job);
-                batch.push(next);
+                if let Some(next) = taken(next) {
+                    cost += W::cost(&next.job);
+                    batch.push(next);
+                }
             }
-            batch.retain(|waiting| !waiting.answer.is_closed());
+            batch.retain(|taken| !taken.answer.is_closed());
             if !batch.is_empty() {
                 return Some(batch);
             }
         }
     }
 
-    /// Answers a batch; gives whether the work is still good.
-    fn compute<W: BatchWork<Job = J, Answer = A>>(&self, work: &mut W, batch: Vec<Waiting<J, A>>) -> bool {
+    /// Answers a batch; gives the work if it is still good.
+    fn compute<W: BatchWork<Job = J, Answer = A>>(&self, mut work: W, batch: Vec<Taken<J, A>>) -> Option<W> {
         let start = Instant::now();
-        let (jobs, answers): (Vec<J>, Vec<_>) = batch.into_iter().map(|waiting| (waiting.job, waiting.answer)).unzip();
+        let (jobs, answers): (Vec<J>, Vec<_>) = batch.into_iter().map(|taken| (taken.job, taken.answer)).unzip();
         let cost = jobs.iter().map(W::cost).sum();
-        let found = self.run(work, &jobs);
+        let found = caught(|| work.run(&jobs));
         (self.settings.observe)(cost, start.elapsed().as_secs_f64());
         match found {
             Ok(Ok(found)) if found.len() == answers.len() => {
                 found.into_iter().zip(answers).for_each(|(found, answer)| drop(answer.send(Ok(found))));
-                true
+                Some(work)
             }
             // One of them may be to blame: the others are answered.
             Ok(Err(error)) if jobs.len() > 1 => {
-                if matches!(error, WorkError::Failed(_)) {
+                if error.is_ours() {
                     (self.settings.complain)(&format!("a batch failed, its jobs are computed one by one: {error}"));
                 }
-                let mut is_good = true;
+                let mut good = Some(work);
                 for (job, answer) in jobs.iter().zip(answers) {
-                    let one =
-                        if is_good { self.run(work, std::slice::from_ref(job)) } else { Err("skipped".to_string()) };
+                    let one = match &mut good {
+                        Some(work) => caught(|| work.run(std::slice::from_ref(job))),
+                        None => Err(WorkError::Failed("skipped".to_string())),
+                    };
                     let _ = answer.send(match one {
                         Ok(found) => found.and_then(|mut found| found.pop().ok_or_else(no_answer)),
                         Err(panic) => {
-                            is_good = false;
-                            Err(WorkError::Failed(panic))
+                            good = None;
+                            Err(panic)
                         }
                     });
                 }
-                is_good
+                good
             }
             Ok(found) => {
                 let error = found.err().unwrap_or_else(no_answer);
-                // What is wrong with a request is told to whoever sent it.
-                if matches!(error, WorkError::Failed(_)) {
+                if error.is_ours() {
                     (self.settings.complain)(&error.to_string());
                 }
                 answers.into_iter().for_each(|answer| drop(answer.send(Err(error.clone()))));
-                true
+                Some(work)
             }
             Err(panic) => {
-                (self.settings.complain)(&panic);
-                let error = WorkError::Failed(panic);
-                answers.into_iter().for_each(|answer| drop(answer.send(Err(error.clone()))));
-                false
+                (self.settings.complain)(&panic.to_string());
+                answers.into_iter().for_each(|answer| drop(answer.send(Err(panic.clone()))));
+                // What a panic left half done is thrown away with the work; not even that may end the thread.
+                let _ = caught(|| drop(work));
+                None
             }
         }
-    }
-
-    /// The work's answer, or what its panic said.
-    fn run<W: BatchWork<Job = J, Answer = A>>(
-        &self,
-        work: &mut W,
-        jobs: &[J],
-    ) -> Result<Result<Vec<A>, WorkError>, String> {
-        // What a panic left half done is thrown away with the work.
-        catch_unwind(AssertUnwindSafe(|| work.run(jobs))).map_err(|panic| panic_text(panic.as_ref()))
     }
 }
 
@@ -240,8 +260,6 @@ fn no_answer() -> WorkError {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
     /// Adds 1; remembers batches. 13 panics, 7 is refused.
@@ -265,17 +283,20 @@ mod tests {
         }
     }
 
-    fn adding(most: usize) -> (Collector<u32, u32>, Arc<Mutex<Vec<usize>>>) {
-        let batches = Arc::new(Mutex::new(Vec::new()));
-        let settings = CollectorSettings {
+    fn settings(most: usize) -> CollectorSettings {
+        CollectorSettings {
             name: "adding".to_string(),
             most,
             patience: Duration::from_millis(200),
             observe: Arc::new(|_, _| ()),
             complain: Arc::new(|_| ()),
-        };
+        }
+    }
+
+    fn adding(most: usize) -> (Collector<u32, u32>, Arc<Mutex<Vec<usize>>>) {
+        let batches = Arc::new(Mutex::new(Vec::new()));
         let seen = batches.clone();
-        let started = Collector::start(settings, move |jobs| jobs.work(|| Ok(Adding(seen.clone()))));
+        let started = Collector::start(settings(most), move |jobs| jobs.work(|| Ok(Adding(seen.clone()))));
         (started.expect("a thread"), batches)
     }
 
@@ -314,6 +335,62 @@ mod tests {
             let failed = collector.ask(13, collector.arrive()).await;
             assert_eq!(failed, Err(WorkError::Failed("a worker panicked: unlucky".to_string())));
             assert_eq!(collector.ask(1, collector.arrive()).await, Ok(2));
+        });
+    }
+
+    #[test]
+    fn work_that_cannot_be_made_again_is_tried_at_the_next_request() {
+        let made = AtomicUsize::new(0);
+        let make = move || {
+            let count = made.fetch_add(1, Ordering::Relaxed);
+            assert!(count != 1, "no luck this time");
+            Ok(Adding(Arc::default()))
+        };
+        let started = Collector::start(settings(3), move |jobs| jobs.work(make));
+        let collector = started.expect("a thread");
+        block_on(async {
+            assert!(collector.ask(13, collector.arrive()).await.is_err());
+            let failed = collector.ask(1, collector.arrive()).await;
+            assert_eq!(failed, Err(WorkError::Failed("the model could not be made ready again".to_string())));
+            assert_eq!(collector.ask(1, collector.arrive()).await, Ok(2));
+        });
+    }
+
+    /// Takes as long as the test does not let it go on; counts jobs that are there.
+    struct Holding(Receiver<()>);
+
+    impl BatchWork for Holding {
+        type Job = Arc<()>;
+        type Answer = ();
+
+        fn cost(_: &Arc<()>) -> usize {
+            1
+        }
+
+        fn run(&mut self, jobs: &[Arc<()>]) -> Result<Vec<()>, WorkError> {
+            self.0.recv().expect("the test goes on");
+            Ok(vec![(); jobs.len()])
+        }
+    }
+
+    #[test]
+    fn nothing_is_kept_for_those_who_leave_while_others_are_computed() {
+        let (go_on, held) = mpsc::channel();
+        let mut held = Some(held);
+        let make = move || Ok(Holding(held.take().expect("made once")));
+        let collector = Collector::start(settings(1), move |jobs| jobs.work(make)).expect("a thread");
+        block_on(async {
+            let first = collector.ask(Arc::new(()), collector.arrive());
+            let job = Arc::new(());
+            let second = collector.ask(job.clone(), collector.arrive());
+            let (mut first, mut second) = (Box::pin(first), Box::pin(second));
+            let both = futures_util::future::join(&mut first, &mut second);
+            assert!(tokio::time::timeout(Duration::from_millis(1), both).await.is_err());
+            assert_eq!(Arc::strong_count(&job), 2, "it waits");
+            drop(second);
+            assert_eq!(Arc::strong_count(&job), 1, "it is still kept");
+            go_on.send(()).expect("a worker");
+            assert_eq!(first.await, Ok(()));
         });
     }
 

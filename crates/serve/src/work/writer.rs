@@ -3,18 +3,18 @@
 //! The scheduler is [`TextGenerator`], the same as the command's: prompts are read in chunks between steps, a text that ends or whose client
 //! has left makes room at once, and prompts that begin alike share what was read.
 
-use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
+use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 use vitreous_engine::Device;
 use vitreous_models::generate::{GenerateOptions, RequestId, Tally, TokenConstraint, WrittenToken};
 use vitreous_runtime::language::{Continuation, LanguageModel, TextGenerator, TextOptions};
 
-use super::{WorkError, panic_text};
+use super::{WorkError, caught};
 
 /// A text to write.
 pub struct WriteRequest {
@@ -50,6 +50,8 @@ pub struct WriterSettings {
     pub options: GenerateOptions,
     /// What it computes on.
     pub device: Device,
+    /// Told how many texts went on together, and the seconds that it took.
+    pub observe: Arc<dyn Fn(usize, f64) + Send + Sync>,
     /// Told what failed.
     pub complain: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -92,22 +94,29 @@ impl Writer {
         let failed =
             |error: std::io::Error| vitreous_runtime::Error::input(format!("no thread can be started: {error}"));
         let thread = std::thread::Builder::new().name(settings.name.clone());
-        let body =
-            move || {
-                let make = || {
-                    let mut generator = TextGenerator::new(&model, settings.options, &settings.device)?;
-                    generator.prepare()?;
-                    Ok(generator)
-                };
-                let generator = match make() {
-                    Ok(generator) => generator,
-                    Err(error) => return drop(ready.send(Err(error))),
-                };
-                told.room.store(generator.cache_room(), Ordering::Relaxed);
-                let _ = ready.send(Ok(()));
-                Writing { generator: Some(generator), texts: HashMap::new(), gauges: told, before: Tally::default() }
-                    .work(&receive, make, settings.complain.as_ref());
+        let body = move || {
+            let make = || {
+                let mut generator = TextGenerator::new(&model, settings.options, &settings.device)?;
+                generator.prepare()?;
+                Ok(generator)
             };
+            let generator = match make() {
+                Ok(generator) => generator,
+                Err(error) => return drop(ready.send(Err(error))),
+            };
+            told.room.store(generator.cache_room(), Ordering::Relaxed);
+            let _ = ready.send(Ok(()));
+            let writing = Writing {
+                generator: Some(generator),
+                make: &make,
+                texts: HashMap::new(),
+                gauges: told,
+                before: Tally::default(),
+                observe: settings.observe,
+                complain: settings.complain,
+            };
+            writing.work(&receive);
+        };
         thread.spawn(body).map_err(failed)?;
         match is_ready.recv() {
             Ok(Ok(())) => Ok(Writer { requests: send, gauges }),
@@ -128,50 +137,51 @@ impl Writer {
 }
 
 /// The thread's state.
-struct Writing<'m> {
+struct Writing<'m, 't> {
     /// `None` after a failure, until it can be made again.
     generator: Option<TextGenerator<'m>>,
+    make: &'t dyn Fn() -> Result<TextGenerator<'m>, vitreous_runtime::Error>,
     texts: HashMap<RequestId, UnboundedSender<WriteEvent>>,
     gauges: Arc<WriterGauges>,
     /// What this generator had done when it was last told.
     before: Tally,
+    observe: Arc<dyn Fn(usize, f64) + Send + Sync>,
+    complain: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
-impl<'m> Writing<'m> {
-    fn work(
-        mut self,
-        requests: &Receiver<WriteRequest>,
-        make: impl Fn() -> Result<TextGenerator<'m>, vitreous_runtime::Error>,
-        complain: &dyn Fn(&str),
-    ) {
+impl Writing<'_, '_> {
+    /// Writes until nobody can ask any more. A panic, wherever it comes from, fails the texts of this moment; the thread goes on.
+    fn work(mut self, requests: &Receiver<WriteRequest>) {
         loop {
-            if self.texts.is_empty() {
-                match requests.recv() {
-                    Ok(request) => self.add(request, &make, complain),
+            let first = match self.texts.is_empty() {
+                true => match requests.recv() {
+                    Ok(request) => Some(request),
                     Err(_) => return,
+                },
+                false => None,
+            };
+            for request in first.into_iter().chain(requests.try_iter()) {
+                let events = request.events.clone();
+                if let Err(why) = caught(|| self.add(request)) {
+                    let _ = events.send(WriteEvent::Failed(why.clone()));
+                    self.fail(&why);
                 }
             }
-            while let Ok(request) = requests.try_recv() {
-                self.add(request, &make, complain);
-            }
-            self.let_go();
-            if let Err(why) = self.advance() {
-                complain(&why);
+            let gone_on = caught(|| {
+                self.let_go();
+                self.advance()
+            });
+            if let Err(why) = gone_on.and_then(|done| done) {
                 self.fail(&why);
             }
             self.tell();
         }
     }
 
-    fn add(
-        &mut self,
-        request: WriteRequest,
-        make: &impl Fn() -> Result<TextGenerator<'m>, vitreous_runtime::Error>,
-        complain: &dyn Fn(&str),
-    ) {
+    fn add(&mut self, request: WriteRequest) {
         let WriteRequest { prompt, options, sequence, constraint, events } = request;
         if self.generator.is_none() {
-            self.generator = make().map_err(|error| complain(&error.to_string())).ok();
+            self.generator = (self.make)().map_err(|error| (self.complain)(&error.to_string())).ok();
             self.before = Tally::default();
         }
         let Some(generator) = &mut self.generator else {
@@ -187,19 +197,29 @@ impl<'m> Writing<'m> {
     /// Frees the places of those who have left.
     fn let_go(&mut self) {
         let left = self.texts.iter().filter(|(_, events)| events.is_closed()).map(|(id, _)| *id);
-        for id in left.collect::<Vec<RequestId>>() {
-            self.texts.remove(&id);
-            if let Some(generator) = &mut self.generator {
-                generator.end(id);
-            }
+        let left: HashSet<RequestId> = left.collect();
+        if left.is_empty() {
+            return;
+        }
+        self.texts.retain(|id, _| !left.contains(id));
+        if let Some(generator) = &mut self.generator {
+            generator.end_all(&left);
         }
     }
 
     /// One step of all texts.
-    fn advance(&mut self) -> Result<(), String> {
+    fn advance(&mut self) -> Result<(), WorkError> {
         let Some(generator) = &mut self.generator else { return Ok(()) };
-        let updates = catch_unwind(AssertUnwindSafe(|| generator.advance()));
-        let updates = updates.map_err(|panic| panic_text(panic.as_ref()))?.map_err(|error| error.to_string())?;
+        let start = Instant::now();
+        let updates = generator.advance().map_err(|error| match WorkError::from(error) {
+            // What was wrong with a request was refused when it came.
+            WorkError::Input(what) => WorkError::Failed(what),
+            error => error,
+        })?;
+        let went_on = updates.iter().filter(|update| update.token.is_some()).count();
+        if went_on > 0 {
+            (self.observe)(went_on, start.elapsed().as_secs_f64());
+        }
         for update in updates {
             let Some(events) = self.texts.get(&update.id) else { continue };
             // Whoever has left is found at the next step.
@@ -217,19 +237,22 @@ impl<'m> Writing<'m> {
     }
 
     /// All texts get an error, and the next one a new generator: what a failure left half done is thrown away.
-    fn fail(&mut self, why: &str) {
-        self.generator = None;
+    fn fail(&mut self, why: &WorkError) {
+        (self.complain)(&why.to_string());
         for (_, events) in self.texts.drain() {
-            let _ = events.send(WriteEvent::Failed(WorkError::Failed(why.to_string())));
+            let _ = events.send(WriteEvent::Failed(why.clone()));
         }
+        let generator = self.generator.take();
+        // What panicked once may do so again.
+        let _ = caught(|| drop(generator));
     }
 
     fn tell(&mut self) {
-        let Some(generator) = &self.generator else { return };
-        let (now, before) = (generator.tally(), self.before);
         let gauges = &self.gauges;
         gauges.texts.store(self.texts.len(), Ordering::Relaxed);
-        gauges.cached.store(generator.cached_tokens(), Ordering::Relaxed);
+        gauges.cached.store(self.generator.as_ref().map_or(0, TextGenerator::cached_tokens), Ordering::Relaxed);
+        let Some(generator) = &self.generator else { return };
+        let (now, before) = (generator.tally(), self.before);
         gauges.prompt.fetch_add((now.prompt_tokens - before.prompt_tokens) as u64, Ordering::Relaxed);
         gauges.reused.fetch_add((now.reused_tokens - before.reused_tokens) as u64, Ordering::Relaxed);
         gauges.written.fetch_add((now.written_tokens - before.written_tokens) as u64, Ordering::Relaxed);
@@ -263,12 +286,40 @@ mod tests {
         }
     }
 
+    /// Each token waits for the test to let it be written. Panics when the text is given up or refused, or when the test is gone.
+    struct Led {
+        tokens: Receiver<()>,
+        panics_alone: bool,
+        panics_at_the_end: bool,
+    }
+
+    impl TokenConstraint for Led {
+        fn allowed(&mut self, mask: &mut TokenMask) {
+            let is_led = self.tokens.recv().is_ok();
+            assert!(is_led || !self.panics_alone, "the model fell over");
+            mask.allow(5);
+        }
+
+        fn accept(&mut self, _: u32) {}
+
+        fn may_end(&self) -> bool {
+            false
+        }
+    }
+
+    impl Drop for Led {
+        fn drop(&mut self) {
+            assert!(!self.panics_at_the_end, "the model fell over");
+        }
+    }
+
     fn writer() -> Writer {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/generate/llama");
         let settings = WriterSettings {
             name: "write".to_string(),
             options: GenerateOptions { slots: 2, context: 64, ..GenerateOptions::default() },
             device: Device::Cpu { threads: 1 },
+            observe: Arc::new(|_, _| ()),
             complain: Arc::new(|_| ()),
         };
         Writer::start(Arc::new(LanguageModel::open(&path).expect("a model")), settings).expect("a writer")
@@ -305,6 +356,65 @@ mod tests {
         drop(other);
         let WriteEvent::Finished(text) = last(ask(&writer, None, 5)) else { panic!("no text") };
         assert_eq!(text.tokens.len(), 5);
+    }
+
+    #[test]
+    fn a_panic_over_a_text_that_is_refused_or_left_does_not_end_the_thread() {
+        let writer = writer();
+        let told = "a worker panicked: the model fell over".to_string();
+        let constraint = || {
+            let (lead, tokens) = mpsc::channel();
+            (lead, Box::new(Led { tokens, panics_alone: false, panics_at_the_end: true }))
+        };
+        let (events, refused) = unbounded_channel();
+        let request = WriteRequest {
+            prompt: vec![u32::MAX],
+            options: TextOptions::default(),
+            sequence: 0,
+            constraint: Some(constraint().1),
+            events,
+        };
+        writer.write(request).expect("it runs");
+        assert!(matches!(last(refused), WriteEvent::Failed(WorkError::Failed(what)) if what == told));
+        let (lead, constraint) = constraint();
+        let mut left = ask(&writer, Some(constraint), 60);
+        lead_on(&lead, 2);
+        left.blocking_recv().expect("it is written");
+        until("the text is counted", || writer.gauges().texts.load(Ordering::Relaxed) == 1);
+        // It waits for its next token, so that it has not ended.
+        drop(left);
+        lead_on(&lead, 1);
+        until("the text is given up", || writer.gauges().texts.load(Ordering::Relaxed) == 0);
+        let WriteEvent::Finished(text) = last(ask(&writer, None, 5)) else { panic!("no text") };
+        assert_eq!(text.tokens.len(), 5);
+    }
+
+    #[test]
+    fn after_a_failure_no_text_is_counted() {
+        let writer = writer();
+        let (lead, tokens) = mpsc::channel();
+        let constraint = Led { tokens, panics_alone: true, panics_at_the_end: false };
+        let failed = ask(&writer, Some(Box::new(constraint)), 60);
+        lead_on(&lead, 2);
+        until("the text is counted", || writer.gauges().texts.load(Ordering::Relaxed) == 1);
+        drop(lead);
+        assert!(matches!(last(failed), WriteEvent::Failed(_)));
+        until("nothing is counted", || writer.gauges().texts.load(Ordering::Relaxed) == 0);
+    }
+
+    /// The first step may write two tokens: the one that reading the prompt gives, and the next.
+    fn lead_on(lead: &mpsc::Sender<()>, tokens: usize) {
+        (0..tokens).for_each(|_| lead.send(()).expect("it is written"));
+    }
+
+    fn until(what: &str, holds: impl Fn() -> bool) {
+        for _ in 0..1000 {
+            if holds() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("{what}: this did not happen");
     }
 
     #[test]

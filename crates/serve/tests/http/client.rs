@@ -13,6 +13,8 @@ use vitreous_serve::{
     Handle, Limits, Loader, LogFormat, ModelSettings, NamedModel, ServeError, ServeOptions, Server, runtime,
 };
 
+use crate::tiny;
+
 /// A path in the repository.
 pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
@@ -89,7 +91,9 @@ pub fn start_with(options: ServeOptions, loader: Option<Loader>) -> Running {
             server.run(move |handle, _| send.send((address, handle.clone())).expect("a receiver")).await
         })
     });
-    let (address, handle) = receive.recv_timeout(Duration::from_secs(120)).expect("the server starts");
+    let Ok((address, handle)) = receive.recv_timeout(Duration::from_secs(120)) else {
+        panic!("the server does not start: {:?}", thread.is_finished().then(|| thread.join()));
+    };
     Running { address, handle, thread: Some(thread) }
 }
 
@@ -103,6 +107,12 @@ pub fn shared() -> SocketAddr {
     let of = |name: &str| named(name, fixture(&format!("texts/{name}")));
     SERVER
         .get_or_init(|| {
+            // Kept until the process ends, since models may be read again.
+            let folder = tempfile::tempdir().expect("a folder").keep();
+            let tiny = |name: &str, write: fn(&Path)| {
+                write(&folder.join(name));
+                named(name, folder.join(name))
+            };
             start(vec![
                 named("vit", fixture("tiny_vit")),
                 of("bert_classes"),
@@ -112,6 +122,9 @@ pub fn shared() -> SocketAddr {
                 of("sentence_mean"),
                 named("llama", language("llama").0),
                 named("qwen3", language("qwen3").0),
+                tiny("clip", tiny::clip),
+                tiny("byt5", tiny::byt5),
+                tiny("ear", tiny::whisper),
             ])
         })
         .address

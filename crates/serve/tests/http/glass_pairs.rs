@@ -13,7 +13,7 @@ use vitreous_runtime::{Intervene, TextTranslator, TranslatorModel};
 
 use crate::client::*;
 use crate::glass::{Seen, device};
-use crate::speech::whisper;
+use crate::tiny::whisper;
 
 /// A translator of the smallest sizes that has learned nothing.
 fn translator(directory: &Path) {

@@ -59,8 +59,17 @@ fn texts_that_are_none_are_refused() {
         let told = post(shared(), path, "text/plain", bytes).refused(400);
         assert!(told.contains(says), "{told}");
     }
-    // A long text is read as far as the model reads.
+    // What would be read in thousands of windows, or is not read at all.
     let long = "lovely ".repeat(200_000);
+    let question = json!({"question": "Who?", "context": long});
+    assert!(post_json(shared(), "/classify/bert_answers", &question).refused(413).contains("the context has"));
+    let question = json!({"question": long, "context": "Ada."});
+    assert!(post_json(shared(), "/classify/bert_answers", &question).refused(413).contains("the text has"));
+    let masked = format!("[MASK] {long}");
+    post(shared(), "/classify/bert_masked", "text/plain", masked.as_bytes()).refused(413);
+    let many = json!({"model": "llama", "prompt": vec!["a"; 1000], "n": 100});
+    assert!(post_json(shared(), "/v1/completions", &many).refused(400).contains("100000 texts"));
+    // A long text is read as far as the model reads.
     post(shared(), "/classify/bert_classes", "text/plain", long.as_bytes()).ok();
     let prompt = json!({"model": "llama", "prompt": "a ".repeat(100_000)});
     assert!(post_json(shared(), "/v1/completions", &prompt).refused(400).contains("bytes"));
@@ -88,7 +97,10 @@ fn broken_requests_end_their_connection_only() {
     }
     let huge = format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(200_000));
     let answer = raw(shared(), huge.as_bytes());
-    assert!(answer.is_none_or(|answer| answer.status == 431));
+    assert!(answer.is_none_or(|answer| answer.status == 431 && answer.header("x-request-id").is_some()));
+    let answer = raw(shared(), b"GARBAGE\r\n\r\n").expect("an answer");
+    assert_eq!(answer.status, 400);
+    assert!(answer.header("x-request-id").is_some_and(|id| id.starts_with("req-")), "{:?}", answer.headers);
     // An upload that ends early.
     let mut stream = TcpStream::connect(shared()).expect("a connection");
     stream.write_all(b"POST /classify/vit HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc").expect("sent");
@@ -143,6 +155,49 @@ fn bodies_are_limited_in_size_and_time() {
     }
     until("slow clients are gone", || metric(server.address, "vitreous_connections ") <= 1.0);
     server.finish().expect("a clean end");
+}
+
+#[test]
+fn bodies_of_all_requests_together_are_limited() {
+    let mut options = options(vec![named("vit", fixture("tiny_vit"))]);
+    options.limits.bodies = 3000;
+    let server = start_with(options, None);
+    let ask = |size: usize| request("POST", "/classify/vit", &[("Content-Type", "image/png")], &vec![0; size]);
+    let mut held = TcpStream::connect(server.address).expect("a connection");
+    let most = ask(2000);
+    held.write_all(&most[..most.len() - 10]).expect("sent");
+    let in_a_form = |size: usize| {
+        let (kind, body) = form(&[("image", &vec![0; size])]);
+        post(server.address, "/classify/vit", &kind, &body)
+    };
+    until("it is read", || metric(server.address, "vitreous_body_bytes ") == 1990.0);
+    let refused = raw(server.address, &ask(2000)).expect("an answer");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert!(refused.refused(429).contains("the bodies of other requests"));
+    in_a_form(2000).refused(429);
+    // Smaller ones have room.
+    assert!(raw(server.address, &ask(500)).expect("an answer").refused(400).contains("the image"));
+    drop(held);
+    until("there is room again", || raw(server.address, &ask(2000)).expect("an answer").status == 400);
+    assert_eq!(in_a_form(2000).status, 400);
+    server.finish().expect("a clean end");
+}
+
+#[test]
+#[cfg(target_os = "linux")] // which tells of a socket whether its timer runs
+fn the_system_is_asked_to_notice_clients_that_are_gone_without_a_word() {
+    let mut stream = TcpStream::connect(shared()).expect("a connection");
+    stream.write_all(&request("GET", "/v2/health/live", &[], b"")).expect("sent");
+    read_answer(&mut stream).expect("an answer");
+    let (server, client) = (shared().port(), stream.local_addr().expect("an address").port());
+    let sockets = std::fs::read_to_string("/proc/net/tcp").expect("a list");
+    let of_server = |line: &&str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words[1].ends_with(&format!(":{server:04X}")) && words[2].ends_with(&format!(":{client:04X}"))
+    };
+    let line = sockets.lines().skip(1).find(of_server).expect("the connection");
+    // `tr`, the timer that runs: 2 is that of keepalive.
+    assert!(line.split_whitespace().nth(5).is_some_and(|timer| timer.starts_with("02:")), "{line}");
 }
 
 #[test]

@@ -2,11 +2,13 @@
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use serde_json::json;
+use vitreous_serve::models::{ModelSet, Served};
+use vitreous_serve::{Loader, Server, runtime};
 
 use crate::client::*;
 
@@ -59,7 +61,9 @@ fn texts_share_the_memory_of_the_cache() {
     let server = start_with(options, None);
     let address = server.address;
     assert_eq!(metric(address, "vitreous_cache_room_tokens{model=\"llama\"}"), 96.0, "one whole context");
-    let body = |count: usize| json!({"model": "llama", "prompt": vec!["Once upon a time"; count], "max_tokens": 80, "ignore_eos": true, "temperature": 0});
+    // Of tokens, so that all of them come at the same moment.
+    let prompt = language("llama").1["prompts"][0]["tokens"].clone();
+    let body = |count: usize| json!({"model": "llama", "prompt": vec![prompt.clone(); count], "max_tokens": 80, "ignore_eos": true, "temperature": 0});
     let alone = post_json(address, "/v1/completions", &body(1)).ok()["choices"][0]["text"].clone();
     let together = post_json(address, "/v1/completions", &body(4)).ok();
     for choice in together["choices"].as_array().expect("choices") {
@@ -121,6 +125,102 @@ fn a_full_queue_says_when_to_ask_again() {
     drop(stream);
     until("the queue is empty", || metric(address, "vitreous_queue{") == 0.0);
     post_json(address, "/v1/completions", &json!({"prompt": "a"})).ok();
+    server.finish().expect("a clean end");
+}
+
+#[test]
+fn a_client_that_leaves_is_noticed_also_if_it_waits_for_the_whole_answer() {
+    let server = start(vec![named("llama", language("llama").0)]);
+    let address = server.address;
+    let long = json!({"prompt": vec!["a"; 200], "max_tokens": 90, "ignore_eos": true}).to_string();
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.write_all(&request("POST", "/v1/completions", &[], long.as_bytes())).expect("sent");
+    until("it is written", || metric(address, "vitreous_texts{model=\"llama\"}") > 100.0);
+    drop(stream);
+    until("its place is free", || metric(address, "vitreous_queue{model=\"llama\"}") == 0.0);
+    until("nothing is written", || metric(address, "vitreous_texts{model=\"llama\"}") == 0.0);
+    assert_eq!(metric(address, "vitreous_left_total "), 1.0);
+    assert_eq!(metric(address, "vitreous_requests_total{endpoint=\"/v1/completions\",status=\"499\"}"), 1.0);
+    // Batches of generation are counted, too.
+    assert!(metric(address, "vitreous_batch_size_sum{model=\"llama\"}") > 0.0);
+    server.finish().expect("a clean end");
+}
+
+#[test]
+fn a_stream_has_its_time() {
+    let mut options = options(vec![named("llama", language("llama").0)]);
+    options.limits.answer = Duration::from_secs(1);
+    let server = start_with(options, None);
+    // Far more than is written in that time.
+    let long = json!({"prompt": vec![[1]; 2000], "max_tokens": 90, "ignore_eos": true, "stream": true});
+    let answer = post_json(server.address, "/v1/completions", &long);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let text = answer.text();
+    let last = text.trim_end().rsplit("\n\n").next().expect("an event");
+    assert!(last.contains("longer than 1 s") && !text.contains("[DONE]"), "{last}");
+    assert_eq!(metric(server.address, "vitreous_broken_streams_total "), 1.0);
+    until("nothing is written any more", || metric(server.address, "vitreous_texts{model=\"llama\"}") == 0.0);
+    server.finish().expect("a clean end");
+}
+
+/// Loads when it is told to.
+fn loader_that_waits() -> (Loader, mpsc::Sender<()>) {
+    let (go_on, told) = mpsc::channel();
+    let told = Mutex::new(told);
+    let loader: Loader = Arc::new(move |around| {
+        let _ = told.lock().expect("no panic").recv();
+        Ok(ModelSet::new(vec![Arc::new(Served::open(&named("vit", fixture("tiny_vit")), around).expect("opened"))]))
+    });
+    (loader, go_on)
+}
+
+#[test]
+fn probes_are_answered_while_models_are_loaded() {
+    let (loader, go_on) = loader_that_waits();
+    let (send, receive) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        runtime().expect("a runtime").block_on(async move {
+            let server = Server::bind_with(options(Vec::new()), loader).await?;
+            send.send(server.address()).expect("a receiver");
+            let (tell, told) = mpsc::channel();
+            let ended = server.run(move |handle, _| tell.send(handle.clone()).expect("a receiver"));
+            // Ends as soon as it has started, and the probe below was answered.
+            let ending = tokio::task::spawn_blocking(move || told.recv().expect("it starts"));
+            let (ended, ()) = tokio::join!(ended, async move {
+                let handle = ending.await.expect("no panic");
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                handle.end();
+            });
+            ended
+        })
+    });
+    let address = receive.recv().expect("it listens");
+    assert_eq!(get(address, "/v2/health/live").status, 200);
+    let ready = get(address, "/v2/health/ready");
+    assert_eq!(ready.header("retry-after"), Some("2"));
+    assert!(ready.refused(503).contains("being loaded"));
+    get(address, "/v2/models/vit/ready").refused(503);
+    post_json(address, "/v1/completions", &json!({"prompt": "a"})).refused(503);
+    let waiting = TcpStream::connect(address).expect("a connection");
+    go_on.send(()).expect("a loader");
+    until("it is ready", || get(address, "/v2/health/ready").status == 200);
+    drop(waiting);
+    thread.join().expect("no panic").expect("a clean end");
+}
+
+#[test]
+fn the_server_ends_while_models_are_loaded_again() {
+    let (loader, go_on) = loader_that_waits();
+    go_on.send(()).expect("a loader");
+    let server = start_with(options(Vec::new()), Some(loader));
+    let address = server.address;
+    let asking = std::thread::spawn(move || post(address, "/admin/reload", "", b""));
+    until("it is loading", || metric(address, "vitreous_in_flight ") > 1.0);
+    server.handle.end();
+    assert!(asking.join().expect("no panic").refused(503).contains("about to end"));
+    until("nobody listens any more", || TcpStream::connect(address).is_err());
+    // The loading thread is of this test's process, which goes on.
+    drop(go_on);
     server.finish().expect("a clean end");
 }
 

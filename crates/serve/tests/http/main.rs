@@ -11,5 +11,7 @@ mod openai;
 mod plain;
 mod random;
 mod runs;
+mod sequences;
 mod speech;
+mod tiny;
 mod v2;

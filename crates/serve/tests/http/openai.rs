@@ -121,6 +121,60 @@ fn sampling_follows_its_seed_and_stops_before_a_string() {
 }
 
 #[test]
+fn what_asks_for_nothing_else_is_no_mistake() {
+    let body = json!({"model": "llama", "prompt": "Once", "max_tokens": 2, "n": 2, "best_of": 2, "suffix": "", "logit_bias": {},
+        "presence_penalty": 0, "frequency_penalty": 0.0, "user": "someone", "store": true});
+    post_json(shared(), "/v1/completions", &body).ok();
+    let body = json!({"model": "qwen3", "messages": [{"role": "user", "content": "a"}], "max_tokens": 2, "tools": [],
+        "functions": null, "tool_choice": "none", "modalities": ["text"], "metadata": {"a": "b"}});
+    post_json(shared(), "/v1/chat/completions", &body).ok();
+}
+
+#[test]
+fn prompts_have_probabilities_as_evaluation_harnesses_ask_for_them() {
+    let expected = language("llama").1;
+    let (prompt, greedy) = (&expected["prompts"][0]["tokens"], &expected["greedy"][0]);
+    let list = |value: &Value| value.as_array().expect("a list").clone();
+    let written = list(&greedy["tokens"]);
+    // What the peer wrote is given as a part of the prompt: its probabilities are those of writing it.
+    let whole: Vec<Value> = [list(prompt), written.clone()].concat();
+    let body = json!({"model": "llama", "prompt": whole, "echo": true, "logprobs": 3, "max_tokens": 0});
+    let answer = post_json(shared(), "/v1/completions", &body).ok();
+    let choice = &answer["choices"][0];
+    assert_eq!((&choice["finish_reason"], &answer["usage"]["completion_tokens"]), (&json!("length"), &json!(0)));
+    assert!(choice["text"].as_str().expect("text").starts_with("Once upon a time"));
+    let told = &choice["logprobs"];
+    let (tokens, logprobs) = (list(&told["tokens"]), list(&told["token_logprobs"]));
+    assert_eq!((tokens.len(), logprobs.len()), (whole.len(), whole.len()));
+    assert_eq!((&logprobs[0], &told["top_logprobs"][0]), (&Value::Null, &Value::Null));
+    let ours: Vec<f64> = logprobs[list(prompt).len()..].iter().filter_map(Value::as_f64).collect();
+    assert_close(&ours, &numbers(&greedy["logprobs"]), 1e-4);
+    for (place, theirs) in list(&greedy["top"]).iter().enumerate() {
+        let ours = told["top_logprobs"][list(prompt).len() + place].as_object().expect("the likeliest");
+        let mut ours: Vec<f64> = ours.values().filter_map(Value::as_f64).collect();
+        ours.sort_by(|a, b| b.total_cmp(a));
+        let theirs: Vec<f64> = list(theirs).iter().filter_map(|pair| pair[1].as_f64()).collect();
+        assert_close(&ours, &theirs, 1e-4);
+    }
+    // With what is written behind it, also as a stream.
+    let mut body =
+        json!({"model": "llama", "prompt": prompt, "echo": true, "logprobs": 3, "max_tokens": 3, "temperature": 0});
+    let answer = post_json(shared(), "/v1/completions", &body).ok();
+    let told = &answer["choices"][0]["logprobs"];
+    let count = list(prompt).len();
+    assert_eq!(list(&told["token_logprobs"]).len(), count + 3);
+    assert_close(&numbers(&json!(list(&told["token_logprobs"])[count..])), &numbers(&greedy["logprobs"])[..3], 1e-4);
+    body["stream"] = json!(true);
+    let events = post_json(shared(), "/v1/completions", &body).events();
+    let streamed = |name: &str| -> Vec<Value> {
+        let all = events.iter().map(|event| &event["choices"][0]["logprobs"][name]);
+        all.filter_map(Value::as_array).flatten().cloned().collect()
+    };
+    assert_eq!(streamed("tokens"), list(&told["tokens"]));
+    assert_eq!(streamed("text_offset"), list(&told["text_offset"]));
+}
+
+#[test]
 fn a_text_can_be_made_to_follow_a_format() {
     let ask = |more: Value| {
         let mut body = json!({"model": "llama", "prompt": "A person:", "max_tokens": 60, "temperature": 0});
@@ -211,7 +265,7 @@ fn wrong_requests_are_told_in_openais_shape() {
         (json!({"logit_bias": {"5": 1}}), "not supported"),
         (json!({"stop": vec!["x"; 99]}), "at most 16"),
         (json!({"suffix": "x"}), "not supported"),
-        (json!({"echo": true, "logprobs": 1}), "echo"),
+        (json!({"best_of": 3}), "`best_of` is not supported"),
         (json!({"model": "vit"}), "cannot complete texts: `vit` is an image classifier; it answers /classify/vit"),
     ] {
         let answer = ask(wrong.clone());
@@ -232,6 +286,10 @@ fn wrong_requests_are_told_in_openais_shape() {
         (json!({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}), "type text"),
         (json!({"messages": "a"}), "`messages`"),
         (json!({"messages": [{"role": "user", "content": "a"}], "tools": [{}]}), "not supported"),
+        (json!({"messages": [{"role": "user", "content": "a"}], "functions": [{"name": "f"}]}), "`functions` is not"),
+        (json!({"messages": [{"role": "user", "content": "a"}], "tool_choice": "required"}), "`tool_choice` is not"),
+        (json!({"messages": [{"role": "user", "content": "a"}], "modalities": ["text", "audio"]}), "answers are text"),
+        (json!({"messages": [{"role": "user", "content": "a"}], "max_tokens": 0}), "`max_tokens` is at least 1"),
         (json!({"messages": [{"role": "user", "content": "a"}], "top_logprobs": 2}), "needs `logprobs"),
     ] {
         let mut body = wrong.clone();

@@ -117,7 +117,12 @@ fn random_request(dice: &mut Dice) -> Vec<u8> {
         "/classify/bert_masked",
         "/classify/bert_tokens?top=3",
         "/classify/bert_answers",
+        "/classify/clip",
         "/explain/llama",
+        "/explain/ear",
+        "/explain/byt5",
+        "/v2/models/byt5/infer",
+        "/v2/models/clip/infer",
         "/",
         "/openapi.json",
         "/docs",
@@ -152,10 +157,10 @@ fn random_request(dice: &mut Dice) -> Vec<u8> {
         0 => dice.bytes(200),
         1 => {
             let (name, value) = (dice.one(&["file", "model", "text", "image", "x"]), dice.bytes(50));
-            form(&[(name, &value), ("model", b"llama")]).1
+            form(&[(name, &value), ("model", if dice.below(2) == 0 { b"llama" } else { b"ear" })]).1
         }
         2 => {
-            let model = dice.one(&["llama", "qwen3", "sentence_mean", "vit"]);
+            let model = dice.one(&["llama", "qwen3", "sentence_mean", "vit", "byt5", "clip"]);
             let mut object = json!({"model": model, "prompt": "a", "max_tokens": 1 + dice.below(4), "input": "a",
                 "messages": [{"role": "user", "content": "a"}], "temperature": 0.5});
             // One field of it is something else.
@@ -285,5 +290,19 @@ fn ten_thousand_random_requests_are_answered() {
     let (answered, good) = told.iter().fold((0, 0), |(all, fine), (answered, good)| (all + answered, fine + good));
     assert!(answered > REQUESTS * 8 / 10, "{answered} were answered");
     assert!(good > REQUESTS / 50, "{good} were right");
-    get(address, "/v2/health/ready");
+    // Of answers that nobody read, too.
+    let numbers = get(address, "/metrics").text();
+    let failed = |line: &&str| line.starts_with("vitreous_requests_total{") && line.contains("status=\"5");
+    let failed: Vec<&str> = numbers.lines().filter(failed).collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    assert_eq!(metric(address, "vitreous_broken_streams_total "), 0.0);
+    for model in ["vit", "bert_classes", "llama", "qwen3", "clip", "ear", "byt5"] {
+        assert_eq!(get(address, &format!("/v2/models/{model}/ready")).status, 200, "{model}");
+    }
+    assert_eq!(get(address, "/v2/health/ready").status, 200);
+    let body = json!({"model": "llama", "prompt": "Once upon a time", "max_tokens": 20, "temperature": 0});
+    assert_eq!(
+        post_json(address, "/v1/completions", &body).ok()["choices"][0]["text"],
+        language("llama").1["texts"][0]
+    );
 }

@@ -1,22 +1,35 @@
 //! Transcriptions, by a model that only pretends, and by one with random weights.
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::sync::Arc;
 
-use vitreous_engine::{Graph, State};
-use vitreous_models::initial::{Initialisation, initialise};
-use vitreous_models::{Call, Model, OpenOptions, SaveOptions, preset};
 use vitreous_runtime::speech::{Segment, SpeechOptions, SpeechSettings, Transcriber, Transcript, Word};
-use vitreous_serve::Limits;
-use vitreous_serve::models::{Recording, Served, Service, Speech, Transcribe, TranscribeOptions};
+use vitreous_serve::models::{
+    ModelSet, Recording, Served, Service, Speech, Transcribe, TranscribeOptions, Transcribing,
+};
 use vitreous_serve::work::WorkError;
+use vitreous_serve::{Limits, Loader};
 
 use crate::client::*;
+use crate::tiny::whisper;
 
-/// Says what it was asked. A recording that is `panic` fails, one that is `long` is refused.
+/// Says what it was asked. A recording that is `panic` fails, one that is `long` is refused, one that is `endless` takes for ever.
 struct Pretending;
 
 impl Transcribe for Pretending {
-    fn transcribe(&self, recording: &Recording, options: &TranscribeOptions) -> Result<Transcript, WorkError> {
+    fn transcribe(&self, recording: Recording, options: TranscribeOptions) -> Transcribing<'_> {
+        Box::pin(async move {
+            if &recording.bytes[..] == b"endless" {
+                std::future::pending::<()>().await;
+            }
+            Pretending::answer(&recording, &options)
+        })
+    }
+}
+
+impl Pretending {
+    fn answer(recording: &Recording, options: &TranscribeOptions) -> Result<Transcript, WorkError> {
         match &recording.bytes[..] {
             b"panic" => panic!("the model fell over"),
             b"long" => return Err(WorkError::Input(format!("longer than {} s", recording.most_seconds))),
@@ -98,6 +111,57 @@ fn a_model_that_panics_is_answered_with_500_and_the_server_goes_on() {
 }
 
 #[test]
+fn recordings_that_take_long_keep_nobody_else_waiting() {
+    const MANY: usize = 100;
+    let loader: Loader = Arc::new(|around| {
+        let ear = Served::new("ear", "a model", Service::Speech(Speech(Arc::new(Pretending))), &Limits::default());
+        let vit = Served::open(&named("vit", fixture("tiny_vit")), around).expect("opened");
+        Ok(ModelSet::new(vec![Arc::new(ear), Arc::new(vit)]))
+    });
+    let server = start_with(options(Vec::new()), Some(loader));
+    let (kind, body) = form(&[("file", b"endless"), ("model", b"ear")]);
+    let ask = request("POST", "/v1/audio/transcriptions", &[("Content-Type", &kind)], &body);
+    let waiting: Vec<TcpStream> = (0..MANY)
+        .map(|_| {
+            let mut stream = TcpStream::connect(server.address).expect("a connection");
+            stream.write_all(&ask).expect("sent");
+            stream
+        })
+        .collect();
+    until("all are transcribed", || metric(server.address, "vitreous_queue{model=\"ear\"}") == MANY as f64);
+    // Images are decoded, explained, and models are loaded on threads that may wait.
+    let picture = std::fs::read(fixture("pictures/noise.png")).expect("a picture");
+    post(server.address, "/classify/vit", "image/png", &picture).ok();
+    assert_eq!(post(server.address, "/explain/vit?format=json", "image/png", &picture).status, 200);
+    assert_eq!(post(server.address, "/admin/reload", "", b"").ok()["status"], "reloaded");
+    drop(waiting);
+    until("their clients are noticed", || metric(server.address, "vitreous_left_total ") == MANY as f64);
+    assert_eq!(metric(server.address, "vitreous_in_flight "), 1.0, "this one");
+    server.finish().expect("a clean end");
+}
+
+#[test]
+fn recordings_that_are_too_long_are_refused_also_if_they_state_no_length() {
+    let folder = tempfile::tempdir().expect("a folder");
+    whisper(&folder.path().join("ear"));
+    let mut options = options(vec![named("ear", folder.path().join("ear"))]);
+    options.limits.audio_seconds = 0.5;
+    let server = start_with(options, None);
+    let stated = std::fs::read(repository("crates/data/tests/fixtures/audio/mono.flac")).expect("a fixture");
+    // The number of samples has 36 bits; 0 is unknown.
+    let mut silent = stated.clone();
+    silent[21] &= 0xf0;
+    silent[22..26].fill(0);
+    for recording in [stated, silent] {
+        let told = ask(&server, &[("file", &recording)]).refused(400);
+        assert!(told.contains("longer than 0.5 s"), "{told}");
+        let told = post(server.address, "/explain/ear", "audio/flac", &recording).refused(400);
+        assert!(told.contains("longer than 0.5 s"), "{told}");
+    }
+    server.finish().expect("a clean end");
+}
+
+#[test]
 fn wrong_forms_are_told() {
     let server = server();
     for (fields, says) in [
@@ -120,24 +184,6 @@ fn wrong_forms_are_told() {
     let (kind, body) = form(&[("model", b"vit"), ("file", b"abc")]);
     let told = post(shared(), "/v1/audio/transcriptions", &kind, &body).refused(400);
     assert!(told.contains("`vit` is an image classifier"), "{told}");
-}
-
-/// Whisper of the smallest sizes, with the vocabulary of English models.
-pub fn whisper(directory: &std::path::Path) {
-    let mut sizes = OpenOptions::default();
-    for key in ["dim", "mlp_dim", "decoder_mlp_dim"] {
-        sizes = sizes.with(key, 16);
-    }
-    for key in ["heads", "decoder_heads", "encoder_layers", "decoder_layers"] {
-        sizes = sizes.with(key, 1);
-    }
-    let architecture = preset("whisper_tiny_en").expect("known").with_settings(&sizes.settings).expect("fits");
-    let mut graph = Graph::for_inference();
-    architecture.build(&mut graph, &Call::whole(1)).expect("builds");
-    let mut state = State::new(&graph).expect("memory");
-    initialise(&mut state, Initialisation::PyTorch, 1, &|_| true).expect("initialised");
-    let options = SaveOptions { state: Some(&state), ..SaveOptions::default() };
-    Model::new(architecture, Vec::new()).expect("a model").save(directory, &options).expect("saved");
 }
 
 #[test]

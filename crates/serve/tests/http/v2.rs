@@ -6,7 +6,8 @@ use crate::client::*;
 
 #[test]
 fn the_server_and_its_models_are_described() {
-    assert_eq!(get(shared(), "/v2").ok()["extensions"][0], "binary_tensor_data");
+    // Of the repository there is its index alone, which is not what clients take the extension `model_repository` for.
+    assert_eq!(get(shared(), "/v2").ok()["extensions"], json!(["binary_tensor_data"]));
     for path in ["/v2/health/live", "/v2/health/ready", "/v2/models/vit/ready", "/v2/models/vit/versions/1/ready"] {
         assert_eq!(get(shared(), path).status, 200, "{path}");
     }
@@ -21,7 +22,7 @@ fn the_server_and_its_models_are_described() {
     assert!(missing.json()["error"].is_string());
     missing.refused(404);
     get(shared(), "/v2/models/vit/versions/2").refused(404);
-    assert!(get(shared(), "/v2/models/bert_tokens").refused(400).contains("cannot be asked by tensors"));
+    assert!(get(shared(), "/v2/models/bert_answers").refused(400).contains("cannot be asked by tensors"));
 }
 
 /// An image model's input of some numbers, and its shape.
@@ -88,6 +89,39 @@ fn texts_go_in_and_vectors_or_texts_come_out() {
 }
 
 #[test]
+fn entities_images_of_clip_and_recordings_are_answered_like_elsewhere() {
+    let text = "Ada Lovelace lived in London.";
+    let ask = |name: &str, datatype: &str, shape: Value, data: Value| json!({"inputs": [{"name": name, "shape": shape, "datatype": datatype, "data": data}]});
+    let answer = post_json(shared(), "/v2/models/bert_tokens/infer", &ask("text", "BYTES", json!([1]), json!([text])));
+    let found: Value =
+        serde_json::from_str(answer.ok()["outputs"][0]["data"][0].as_str().expect("text")).expect("JSON");
+    assert_eq!(found, post(shared(), "/classify/bert_tokens", "text/plain", text.as_bytes()).ok());
+    let clip = get(shared(), "/v2/models/clip").ok();
+    assert_eq!((&clip["inputs"][0]["name"], &clip["outputs"][0]["name"]), (&json!("images"), &json!("features")));
+    let blank = ask("images", "FP32", json!([1, 3, 32, 32]), json!(vec![0.5; 3 * 32 * 32]));
+    let vector = post_json(shared(), "/v2/models/clip/infer", &blank).ok()["outputs"][0]["data"].clone();
+    let body = json!({"model": "clip", "input": ["cat a", "dog a"]});
+    let texts = post_json(shared(), "/v1/embeddings", &body).ok();
+    assert_eq!(numbers(&texts["data"][1]["embedding"]).len(), numbers(&vector).len());
+    assert!(texts["usage"]["prompt_tokens"].as_u64().is_some_and(|count| count > 4));
+    // Of length 1, and different.
+    let [cat, dog] = [0, 1].map(|index| numbers(&texts["data"][index]["embedding"]));
+    assert!((cat.iter().map(|number| number * number).sum::<f64>() - 1.0).abs() < 1e-4 && cat != dog);
+    // The recording's bytes come behind the JSON.
+    let recording = std::fs::read(repository("crates/data/tests/fixtures/audio/mono.flac")).expect("a fixture");
+    let size = json!({"binary_data_size": recording.len() + 4});
+    let json =
+        json!({"inputs": [{"name": "audio", "shape": [1], "datatype": "BYTES", "parameters": size}]}).to_string();
+    let body = [json.as_bytes(), &(recording.len() as u32).to_le_bytes(), &recording].concat();
+    let length = json.len().to_string();
+    let headers = [("Inference-Header-Content-Length", length.as_str())];
+    let heard = raw(shared(), &request("POST", "/v2/models/ear/infer", &headers, &body)).expect("an answer").ok();
+    let (kind, body) = form(&[("file", &recording), ("model", b"ear")]);
+    let theirs = post(shared(), "/v1/audio/transcriptions", &kind, &body).ok();
+    assert_eq!(heard["outputs"][0]["data"][0], theirs["text"]);
+}
+
+#[test]
 fn wrong_tensors_are_told() {
     let (numbers, shape) = image();
     let input = |name: &str, shape: Value, datatype: &str, data: Value| json!({"inputs": [{"name": name, "shape": shape, "datatype": datatype, "data": data}]});
@@ -96,6 +130,8 @@ fn wrong_tensors_are_told() {
     two["inputs"] = json!([good["inputs"][0], good["inputs"][0]]);
     let mut other = good.clone();
     other["outputs"] = json!([{"name": "x"}]);
+    let mut twice = good.clone();
+    twice["outputs"] = json!([{"name": "logits"}, {"name": "features"}, {"name": "logits"}]);
     for (wrong, says) in [
         (input("pictures", shape.clone(), "FP32", json!(numbers)), "one input, `images`"),
         (input("images", json!([1, 2]), "FP32", json!([1, 2])), "has the shape"),
@@ -108,6 +144,7 @@ fn wrong_tensors_are_told() {
         (json!({"inputs": 3}), "`inputs`"),
         (two, "one input"),
         (other, "no such output; there are logits, features"),
+        (twice, "the output `logits` is named twice"),
     ] {
         let told = post_json(shared(), "/v2/models/vit/infer", &wrong).refused(400);
         assert!(told.contains(says), "{told} for {}", &wrong.to_string()[..100.min(wrong.to_string().len())]);

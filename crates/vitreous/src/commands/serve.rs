@@ -100,6 +100,9 @@ struct LimitOptions {
     /// The largest body of a request, in MiB
     #[arg(long, value_name = "MIB", default_value_t = Limits::default().body >> 20, value_parser = parse_count)]
     max_body: usize,
+    /// The bodies of all requests that are read or answered together, in MiB; others are answered with 429
+    #[arg(long, value_name = "MIB", default_value_t = Limits::default().bodies >> 20, value_parser = parse_count)]
+    max_bodies: usize,
     /// The largest image, in millions of pixels
     #[arg(long, value_name = "N", default_value_t = (Limits::default().pixels / 1_000_000) as usize, value_parser = parse_count)]
     max_pixels: usize,
@@ -122,6 +125,8 @@ impl LimitOptions {
         let seconds = |seconds: usize| Duration::from_secs(seconds as u64);
         Limits {
             body: self.max_body.saturating_mul(1 << 20),
+            // At least one has room.
+            bodies: self.max_bodies.max(self.max_body).saturating_mul(1 << 20),
             pixels: (self.max_pixels as u64).saturating_mul(1_000_000),
             audio_seconds: self.max_audio as f64,
             queue: self.queue.min(1 << 20),

@@ -5,7 +5,7 @@
 //! read. All sequences that have been read are continued together, one token each per step; one that ends makes room for the next at
 //! once.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
 
 use vitreous_engine::{Caches, Device, Error, Precision, Result};
@@ -213,8 +213,13 @@ impl<'w> TokenGenerator<'w> {
 
     /// Ends a request early. What was read and written of it stays for prompts that begin alike.
     pub fn end(&mut self, id: RequestId) {
-        self.waiting.retain(|waiting| waiting.id() != id);
-        if let Some(place) = self.sequences.iter().position(|sequence| sequence.id == id) {
+        self.end_all(&HashSet::from([id]));
+    }
+
+    /// As [`TokenGenerator::end`], of many requests: those that wait are looked through once.
+    pub fn end_all(&mut self, ids: &HashSet<RequestId>) {
+        self.waiting.retain(|waiting| !ids.contains(&waiting.id()));
+        while let Some(place) = self.sequences.iter().position(|sequence| ids.contains(&sequence.id)) {
             self.release(place);
         }
     }

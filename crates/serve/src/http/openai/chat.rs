@@ -12,6 +12,7 @@ use vitreous_runtime::chat_template::ChatMessage;
 use vitreous_runtime::language::{Continuation, LanguageModel};
 
 use super::stream::{Chunks, respond};
+use super::unsupported::UnsupportedFields;
 use super::writing::{WritingFields, finish_reason, finished, language, parse, usage};
 use super::{logprobs, now};
 use crate::http::shape::json_answer;
@@ -60,9 +61,6 @@ pub struct ChatFields {
     pub logprobs: Option<bool>,
     /// With it, so many of the likeliest tokens
     pub top_logprobs: Option<usize>,
-    /// Must be left out, or empty
-    #[schema(value_type = Option<Object>)]
-    pub tools: Option<Json>,
 }
 
 /// The body, for its description.
@@ -72,6 +70,8 @@ pub struct ChatRequest {
     _own: ChatFields,
     #[serde(flatten)]
     _writing: WritingFields,
+    #[serde(flatten)]
+    _unsupported: UnsupportedFields,
 }
 
 /// Answer in a conversation
@@ -85,13 +85,7 @@ pub async fn complete(State(app): State<Arc<App>>, request: Request) -> Result<R
     let (own, writing): (ChatFields, WritingFields) = parse(&body::bytes(&app, request).await?)?;
     let served = app.model(writing.model.as_deref())?;
     let model = language(&served, "chat")?;
-    if own
-        .tools
-        .as_ref()
-        .is_some_and(|tools| tools.as_array().is_none_or(|tools| !tools.is_empty()) && !tools.is_null())
-    {
-        return Err(Refusal::field("tools", "`tools` are not supported"));
-    }
+    writing.check_tokens()?;
     let told = match (own.logprobs.unwrap_or(false), own.top_logprobs) {
         (true, top) => Some(top.unwrap_or(0)),
         (false, Some(1..)) => return Err(Refusal::field("top_logprobs", "`top_logprobs` needs `logprobs: true`")),
@@ -201,6 +195,10 @@ impl ChatChunks {
 }
 
 impl Chunks for ChatChunks {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
     fn first(&self, index: usize) -> Option<Json> {
         Some(self.delta(index, json!({"role": "assistant", "content": ""}), None, None))
     }

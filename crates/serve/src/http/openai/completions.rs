@@ -11,6 +11,7 @@ use vitreous_models::generate::WrittenToken;
 use vitreous_runtime::language::{Continuation, LanguageModel};
 
 use super::stream::{Chunks, respond};
+use super::unsupported::UnsupportedFields;
 use super::writing::{WritingFields, finish_reason, finished, language, parse, usage};
 use super::{logprobs, now};
 use crate::http::shape::json_answer;
@@ -45,8 +46,6 @@ pub struct CompletionFields {
     pub logprobs: Option<usize>,
     /// Whether the answer begins with the prompt
     pub echo: Option<bool>,
-    /// Must be left out
-    pub suffix: Option<String>,
 }
 
 /// The body, for its description.
@@ -56,6 +55,8 @@ pub struct CompletionRequest {
     _own: CompletionFields,
     #[serde(flatten)]
     _writing: WritingFields,
+    #[serde(flatten)]
+    _unsupported: UnsupportedFields,
 }
 
 /// Write on from a prompt
@@ -68,9 +69,6 @@ pub async fn complete(State(app): State<Arc<App>>, request: Request) -> Result<R
     let id = format!("cmpl-{}", RequestId::of(&request));
     let (own, writing): (CompletionFields, WritingFields) = parse(&body::bytes(&app, request).await?)?;
     let served = app.model(writing.model.as_deref())?;
-    if own.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
-        return Err(Refusal::field("suffix", "`suffix` is not supported"));
-    }
     if let Service::Sequences(sequences) = &served.service {
         return write_sequences(&app, &served, sequences, own, &writing, id).await;
     }
@@ -78,12 +76,17 @@ pub async fn complete(State(app): State<Arc<App>>, request: Request) -> Result<R
     let options = writing.options(USUAL_TOKENS, own.logprobs)?;
     let (count, format) = (writing.count()?, writing.format()?);
     let echo = own.echo.unwrap_or(false);
+    if !echo {
+        writing.check_tokens()?;
+    }
     let prompts = prompts(&app, &own.prompt)?;
-    if echo && own.logprobs.is_some() {
-        return Err(Refusal::field("echo", "`echo` with `logprobs` is not supported: prompts have no probabilities"));
+    let (texts, most) = (prompts.len().saturating_mul(count), app.limits.inputs);
+    if texts > most {
+        let what = format!("{} prompts with `n` = {count} are {texts} texts; {most} are the most", prompts.len());
+        return Err(Refusal::field("n", what));
     }
     let place = served.place()?;
-    let (mut tokens, mut receivers, mut echoed) = (0, Vec::new(), Vec::new());
+    let (mut tokens, mut receivers, mut echoed) = (0, Vec::new(), Vec::<Echoed>::new());
     for prompt in prompts {
         let (prompt, text) = match prompt {
             Prompt::Text(text) => (model.prompt(text.clone()).await?, text),
@@ -94,9 +97,14 @@ pub async fn complete(State(app): State<Arc<App>>, request: Request) -> Result<R
             }
         };
         tokens += prompt.len();
+        let echoed_prompt = match (echo, own.logprobs) {
+            (false, _) => Echoed::default(),
+            (true, None) => Echoed { text, tokens: Vec::new() },
+            (true, Some(top)) => Echoed { text, tokens: model.prompt_logprobs(prompt.clone(), top).await? },
+        };
+        echoed.extend(std::iter::repeat_n(echoed_prompt, count));
         let request = TextRequest { prompt, options: options.clone(), count, format: format.clone() };
         receivers.extend(model.write(request).await?);
-        echoed.extend(std::iter::repeat_n(if echo { text } else { String::new() }, count));
     }
     let chunks = CompletionChunks {
         id,
@@ -107,7 +115,7 @@ pub async fn complete(State(app): State<Arc<App>>, request: Request) -> Result<R
         tells_usage: writing.tells_usage(),
         prompt_tokens: tokens,
         written: 0,
-        offsets: vec![0; receivers.len()],
+        offsets: echoed.iter().map(|echoed| logprobs::characters(&model.model, &echoed.tokens)).collect(),
         echoed,
     };
     if writing.is_streamed() {
@@ -122,6 +130,15 @@ pub async fn complete(State(app): State<Arc<App>>, request: Request) -> Result<R
         "id": chunks.id, "object": "text_completion", "created": chunks.created, "model": served.name,
         "choices": choices, "usage": usage(tokens, written),
     })))
+}
+
+/// What an answer begins with.
+#[derive(Clone, Default)]
+struct Echoed {
+    /// The prompt.
+    text: String,
+    /// Its tokens, if their probabilities were asked for.
+    tokens: Vec<WrittenToken>,
 }
 
 enum Prompt {
@@ -159,13 +176,17 @@ struct CompletionChunks {
     /// Characters of each text so far.
     offsets: Vec<usize>,
     /// What comes before each text.
-    echoed: Vec<String>,
+    echoed: Vec<Echoed>,
 }
 
 impl CompletionChunks {
     fn choice(&self, index: usize, whole: &Continuation) -> Json {
-        let text = format!("{}{}", self.echoed[index], whole.text);
-        let told = self.logprobs.then(|| logprobs::of_completion(&self.model, &whole.tokens, 0));
+        let Echoed { text, tokens } = &self.echoed[index];
+        let text = format!("{text}{}", whole.text);
+        let told = self.logprobs.then(|| {
+            let tokens = [&tokens[..], &whole.tokens].concat();
+            logprobs::of_completion(&self.model, &tokens, 0)
+        });
         json!({"index": index, "text": text, "logprobs": told, "finish_reason": finish_reason(whole.stop)})
     }
 
@@ -178,9 +199,14 @@ impl CompletionChunks {
 }
 
 impl Chunks for CompletionChunks {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
     fn first(&self, index: usize) -> Option<Json> {
-        let text = &self.echoed[index];
-        let choice = json!({"index": index, "text": text, "logprobs": null, "finish_reason": null});
+        let Echoed { text, tokens } = &self.echoed[index];
+        let told = (!tokens.is_empty()).then(|| logprobs::of_completion(&self.model, tokens, 0));
+        let choice = json!({"index": index, "text": text, "logprobs": told, "finish_reason": null});
         (!text.is_empty()).then(|| self.chunk(json!([choice])))
     }
 
@@ -227,10 +253,8 @@ async fn write_sequences(
         return Err(Refusal::field(name, what));
     }
     let place = served.place()?;
-    let max_tokens = writing.max_completion_tokens.or(writing.max_tokens);
-    if max_tokens == Some(0) {
-        return Err(Refusal::field("max_tokens", "`max_tokens` is at least 1"));
-    }
+    writing.check_tokens()?;
+    let max_tokens = writing.most_tokens();
     let mut asked = Vec::new();
     for prompt in prompts(app, &own.prompt)? {
         match prompt {

@@ -12,8 +12,9 @@ use vitreous_runtime::text::{Purpose, TextInput};
 
 use crate::http::shape::json_answer;
 use crate::http::{App, body, cannot};
-use crate::models::{Service, TextService, TokenizedText};
+use crate::models::{Service, TokenizedText};
 use crate::refusal::Refusal;
+use crate::work::WorkError;
 
 /// One text or several, as text or as tokens.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -68,10 +69,6 @@ struct Embedding {
 pub async fn embed(State(app): State<Arc<App>>, request: Request) -> Result<Response, Refusal> {
     let asked: EmbeddingRequest = body::json(&app, request).await?;
     let served = app.model(asked.model.as_deref())?;
-    let texts = match &served.service {
-        Service::Texts(texts) if texts.embeds() => texts,
-        _ => return Err(cannot(&served, "turn texts into vectors")),
-    };
     let as_base64 = match asked.encoding_format.as_deref() {
         None | Some("float") => false,
         Some("base64") => true,
@@ -84,9 +81,26 @@ pub async fn embed(State(app): State<Arc<App>>, request: Request) -> Result<Resp
         Some(_) => return Err(Refusal::field("input_type", "`input_type` is query or document")),
     };
     let place = served.place()?;
-    let encoded = tokens(&app, texts, asked.input, purpose).await?;
-    let read: usize = encoded.iter().map(TokenizedText::len).sum();
-    let vectors = texts.embed(encoded).await?;
+    let (vectors, read) = match &served.service {
+        Service::Texts(texts) if texts.embeds() => {
+            let encoded = match given(&app, asked.input)? {
+                Given::Texts(inputs) => texts.tokenize(inputs, Some(purpose)).await?,
+                Given::Tokens(lists) => {
+                    lists.into_iter().map(|ids| texts.given_tokens(ids)).collect::<Result<_, WorkError>>()?
+                }
+            };
+            let read: usize = encoded.iter().map(TokenizedText::len).sum();
+            (texts.embed(encoded).await?, read)
+        }
+        Service::ImagesAndTexts(both) => match given(&app, asked.input)? {
+            Given::Texts(inputs) => {
+                let embedded = both.embed(inputs).await?;
+                (embedded.vectors, embedded.tokens)
+            }
+            Given::Tokens(_) => return Err(Refusal::field("input", "this model takes texts, not tokens")),
+        },
+        _ => return Err(cannot(&served, "turn texts into vectors")),
+    };
     drop(place);
     let width = vectors.first().map_or(0, Vec::len);
     if asked.dimensions.is_some_and(|dimensions| dimensions != width) {
@@ -112,39 +126,32 @@ pub async fn embed(State(app): State<Arc<App>>, request: Request) -> Result<Resp
     Ok(json_answer(&Answer { object: "list", data: data.collect(), model: &served.name, usage }))
 }
 
-async fn tokens(
-    app: &App,
-    texts: &TextService,
-    input: Inputs,
-    purpose: Purpose,
-) -> Result<Vec<TokenizedText>, Refusal> {
-    let count = match &input {
-        Inputs::Text(_) | Inputs::Tokens(_) => 1,
-        Inputs::Texts(texts) => texts.len(),
-        Inputs::TokenLists(lists) => lists.len(),
+/// What is to become vectors, checked.
+enum Given {
+    Texts(Vec<TextInput>),
+    Tokens(Vec<Vec<u32>>),
+}
+
+fn given(app: &App, input: Inputs) -> Result<Given, Refusal> {
+    let text = |text: String| TextInput { text, pair: None };
+    let given = match input {
+        Inputs::Text(one) => Given::Texts(vec![text(one)]),
+        Inputs::Texts(all) => Given::Texts(all.into_iter().map(text).collect()),
+        Inputs::Tokens(ids) => Given::Tokens(vec![ids]),
+        Inputs::TokenLists(lists) => Given::Tokens(lists),
+    };
+    let (count, has_empty, what) = match &given {
+        Given::Texts(texts) => (texts.len(), texts.iter().any(|input| input.text.is_empty()), "is empty"),
+        Given::Tokens(lists) => (lists.len(), lists.iter().any(Vec::is_empty), "has no tokens"),
     };
     let most = app.limits.inputs;
-    let wrong = |what: String| Refusal::field("input", what);
-    if count == 0 || count > most {
-        return Err(wrong(format!("`input` has between 1 and {most} texts; it has {count}")));
-    }
-    let given = |lists: Vec<Vec<u32>>| -> Result<Vec<TokenizedText>, Refusal> {
-        if lists.iter().any(Vec::is_empty) {
-            return Err(wrong("a text of `input` has no tokens".to_string()));
+    match (count, has_empty) {
+        (count, _) if count == 0 || count > most => {
+            Err(Refusal::field("input", format!("`input` has between 1 and {most} texts; it has {count}")))
         }
-        lists.into_iter().map(|ids| texts.given_tokens(ids).map_err(Refusal::from)).collect()
-    };
-    let text = |text: String| TextInput { text, pair: None };
-    let inputs = match input {
-        Inputs::Text(one) => vec![text(one)],
-        Inputs::Texts(all) => all.into_iter().map(text).collect(),
-        Inputs::Tokens(ids) => return given(vec![ids]),
-        Inputs::TokenLists(lists) => return given(lists),
-    };
-    if inputs.iter().any(|input: &TextInput| input.text.is_empty()) {
-        return Err(wrong("a text of `input` is empty".to_string()));
+        (_, true) => Err(Refusal::field("input", format!("a text of `input` {what}"))),
+        (_, false) => Ok(given),
     }
-    Ok(texts.tokenize(inputs, Some(purpose)).await?)
 }
 
 fn base64_of(vector: &[f32]) -> String {

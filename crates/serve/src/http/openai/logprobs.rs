@@ -24,12 +24,18 @@ pub fn of_chat(model: &LanguageModel, tokens: &[WrittenToken]) -> Json {
     json!({"content": content.collect::<Vec<Json>>()})
 }
 
+/// How many characters tokens have, by the same count as `text_offset`.
+pub fn characters(model: &LanguageModel, tokens: &[WrittenToken]) -> usize {
+    tokens.iter().map(|written| token_text(model, written.token).chars().count()).sum()
+}
+
 /// Of completions: lists of texts, logarithms and places. `offset` is where the first token's text begins, in characters.
 pub fn of_completion(model: &LanguageModel, tokens: &[WrittenToken], mut offset: usize) -> Json {
     let texts: Vec<String> = tokens.iter().map(|written| token_text(model, written.token)).collect();
     let top = tokens.iter().map(|written| {
         let pair = |top: &vitreous_models::generate::TokenLogprob| (token_text(model, top.token), json!(top.logprob));
-        Json::Object(written.top.iter().map(pair).collect::<Map<String, Json>>())
+        // Before the first token of a prompt there is nothing that would make it likely.
+        written.logprob.map(|_| Json::Object(written.top.iter().map(pair).collect::<Map<String, Json>>()))
     });
     let offsets = texts.iter().map(|text| {
         let place = offset;
@@ -40,7 +46,7 @@ pub fn of_completion(model: &LanguageModel, tokens: &[WrittenToken], mut offset:
     json!({
         "tokens": texts,
         "token_logprobs": tokens.iter().map(|written| written.logprob).collect::<Vec<_>>(),
-        "top_logprobs": top.collect::<Vec<Json>>(),
+        "top_logprobs": top.collect::<Vec<Option<Json>>>(),
         "text_offset": offsets,
     })
 }

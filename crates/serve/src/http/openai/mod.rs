@@ -8,9 +8,10 @@ pub mod models;
 mod stream;
 mod transcript_formats;
 pub mod transcriptions;
+mod unsupported;
 mod writing;
 
-pub(super) use writing::{WritingFields, finished};
+pub(super) use writing::{WritingFields, finished, parse};
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -2,11 +2,12 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use axum::body::Body;
-use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -24,6 +25,8 @@ use crate::work::WriteEvent;
 
 /// How the events of an endpoint look.
 pub trait Chunks: Send + 'static {
+    /// The answer's id.
+    fn id(&self) -> &str;
     /// What comes before the first piece of a text.
     fn first(&self, index: usize) -> Option<Json>;
     /// A piece of a text.
@@ -43,6 +46,8 @@ struct Streaming<C> {
     start: Instant,
     deadline: tokio::time::Instant,
     is_first: bool,
+    /// Texts that have not ended.
+    unfinished: usize,
     is_over: bool,
     /// The place in the queue is free when the stream ends, or its client leaves.
     _place: Place,
@@ -58,6 +63,7 @@ pub fn respond(
 ) -> Response {
     let first: Vec<Bytes> =
         (0..receivers.len()).filter_map(|index| chunks.first(index)).map(|one| event(&one)).collect();
+    let unfinished = receivers.len();
     let streams = receivers.into_iter().enumerate().map(|(index, mut receiver)| {
         stream::poll_fn(move |context| receiver.poll_recv(context)).map(move |event| (index, event)).boxed()
     });
@@ -70,6 +76,7 @@ pub fn respond(
         start: Instant::now(),
         deadline,
         is_first: true,
+        unfinished,
         is_over: false,
         _place: place,
     };
@@ -87,6 +94,14 @@ pub fn respond(
     response
 }
 
+impl<C> Drop for Streaming<C> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.app.metrics.left.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 impl<C: Chunks> Streaming<C> {
     /// The next events, together if several have come; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
@@ -96,11 +111,14 @@ impl<C: Chunks> Streaming<C> {
         loop {
             let next = tokio::time::timeout_at(self.deadline, self.events.next()).await;
             let Ok(next) = next else {
-                self.is_over = true;
                 let seconds = self.app.limits.answer.as_secs();
-                return Some(failure(&Refusal::unavailable(format!("the answer took longer than {seconds} s"))));
+                let what = format!("the answer took longer than {seconds} s; ask for less, or raise --timeout");
+                return Some(self.broken(&Refusal::new(StatusCode::GATEWAY_TIMEOUT, &what), &what));
             };
             let Some((index, new)) = next else {
+                if self.unfinished > 0 {
+                    return Some(self.broken(&Refusal::internal(), "the worker has ended"));
+                }
                 self.is_over = true;
                 let usage = self.chunks.usage().map(|usage| event(&usage)).unwrap_or_default();
                 return Some([usage, Bytes::from_static(b"data: [DONE]\n\n")].concat().into());
@@ -112,20 +130,27 @@ impl<C: Chunks> Streaming<C> {
                 // Text that is held back comes with what follows; a token without text is told all the same.
                 WriteEvent::Piece(text, None) if text.is_empty() => {}
                 WriteEvent::Piece(text, token) => return Some(event(&self.chunks.piece(index, &text, token.as_ref()))),
-                WriteEvent::Finished(whole) => return Some(event(&self.chunks.end(index, &whole))),
+                WriteEvent::Finished(whole) => {
+                    self.unfinished -= 1;
+                    return Some(event(&self.chunks.end(index, &whole)));
+                }
                 WriteEvent::Failed(error) => {
-                    self.is_over = true;
-                    return Some(failure(&error.into()));
+                    let why = error.to_string();
+                    return Some(self.broken(&error.into(), &why));
                 }
             }
         }
+    }
+
+    /// The last event of a stream that fails. Its status was sent long ago, so that only the log and a number tell of it.
+    fn broken(&mut self, refusal: &Refusal, why: &str) -> Bytes {
+        self.is_over = true;
+        self.app.metrics.broken_streams.fetch_add(1, Ordering::Relaxed);
+        self.app.log.error(&format!("the stream {} of {} broke off: {why}", self.chunks.id(), self.model));
+        event(&openai_error(refusal))
     }
 }
 
 fn event(value: &Json) -> Bytes {
     format!("data: {value}\n\n").into()
-}
-
-fn failure(refusal: &Refusal) -> Bytes {
-    event(&openai_error(refusal))
 }

@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 use vitreous_models::generate::SamplingOptions;
 use vitreous_runtime::language::{Continuation, OutputFormat, StopReason, TextOptions};
 
+use super::unsupported::UnsupportedFields;
 use crate::http::{App, body};
 use crate::models::{LanguageService, Served};
 use crate::refusal::Refusal;
@@ -68,13 +69,6 @@ pub struct WritingFields {
     /// `{"type": "json_object"}`, or `{"type": "json_schema", "json_schema": {"schema": ..}}`
     #[schema(value_type = Option<Object>)]
     pub response_format: Option<Json>,
-    /// Must be 0
-    pub presence_penalty: Option<f32>,
-    /// Must be 0
-    pub frequency_penalty: Option<f32>,
-    /// Must be empty
-    #[schema(value_type = Option<Object>)]
-    pub logit_bias: Option<Json>,
     /// Choose from the K likeliest tokens
     pub top_k: Option<usize>,
     /// Choose from tokens that are at least this part as likely as the likeliest
@@ -87,9 +81,11 @@ pub struct WritingFields {
     pub regex: Option<String>,
 }
 
-/// Parses a body whose fields are those of `T` and of [`WritingFields`].
+/// Parses a body whose fields are those of `T` and of [`WritingFields`]; refuses those that are not supported.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, WritingFields), Refusal> {
-    Ok((body::parse(bytes)?, body::parse(bytes)?))
+    let (own, writing): (T, WritingFields) = (body::parse(bytes)?, body::parse(bytes)?);
+    body::parse::<UnsupportedFields>(bytes)?.check(writing.n.unwrap_or(1))?;
+    Ok((own, writing))
 }
 
 impl WritingFields {
@@ -111,20 +107,21 @@ impl WritingFields {
         }
     }
 
+    /// The most tokens that were asked for.
+    pub fn most_tokens(&self) -> Option<usize> {
+        self.max_completion_tokens.or(self.max_tokens)
+    }
+
+    /// Refuses a text of no tokens, where there is nothing else to tell.
+    pub fn check_tokens(&self) -> Result<(), Refusal> {
+        match self.most_tokens() {
+            Some(0) => Err(Refusal::field("max_tokens", "`max_tokens` is at least 1")),
+            _ => Ok(()),
+        }
+    }
+
     /// How a text is written; `usual` is the most tokens where the client says no number.
     pub fn options(&self, usual: usize, logprobs: Option<usize>) -> Result<TextOptions, Refusal> {
-        for (name, value) in
-            [("presence_penalty", self.presence_penalty), ("frequency_penalty", self.frequency_penalty)]
-        {
-            if value.is_some_and(|value| value != 0.0) {
-                let what =
-                    format!("`{name}` is not supported; `repetition_penalty` makes tokens that came less likely");
-                return Err(Refusal::field(name, what));
-            }
-        }
-        if self.logit_bias.as_ref().is_some_and(|bias| bias.as_object().is_none_or(|bias| !bias.is_empty())) {
-            return Err(Refusal::field("logit_bias", "`logit_bias` is not supported"));
-        }
         let stop = match &self.stop {
             None => Vec::new(),
             Some(OneOrMany::One(stop)) => vec![stop.clone()],
@@ -134,10 +131,7 @@ impl WritingFields {
             let what = format!("`stop` has at most {MOST_STOPS} strings of at most {LONGEST_STOP} bytes");
             return Err(Refusal::field("stop", what));
         }
-        let max_tokens = self.max_completion_tokens.or(self.max_tokens).unwrap_or(usual);
-        if max_tokens == 0 {
-            return Err(Refusal::field("max_tokens", "`max_tokens` is at least 1"));
-        }
+        let max_tokens = self.most_tokens().unwrap_or(usual);
         if logprobs.is_some_and(|count| count > MOST_LOGPROBS) {
             return Err(Refusal::field(
                 "logprobs",

@@ -15,7 +15,7 @@ use super::classify::top;
 use crate::http::shape::{html, json_answer};
 use crate::http::{App, Input, Query, cannot};
 use crate::models::watched::WatchedModel;
-use crate::models::{Served, Service};
+use crate::models::{Recording, Served, Service};
 use crate::refusal::Refusal;
 use crate::work::WorkError;
 
@@ -74,9 +74,9 @@ async fn explained(app: &Arc<App>, served: &Served, shown: Shown, request: Reque
             served.alone(move || image::explained(&model, &device, &prepared, &shown)).await?
         }
         (_, WatchedModel::Speech(model)) => {
-            let file = input.take_file("a recording")?;
-            let most = app.limits.audio_seconds;
-            served.alone(move || speech::explained(&model, &device, &file, most, &shown)).await?
+            let bytes = input.take_file("a recording")?;
+            let recording = Recording { bytes, most_seconds: app.limits.audio_seconds };
+            served.alone(move || speech::explained(&model, &device, &recording, &shown)).await?
         }
         (Service::ImagesAndTexts(_), _) => return Err(cannot(served, "explain")),
         (_, model) => {

@@ -6,6 +6,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::HeaderValue;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value as Json, json};
 use utoipa::ToSchema;
 use vitreous_runtime::OutputName;
@@ -13,14 +14,18 @@ use vitreous_runtime::text::{Purpose, TextInput};
 
 use super::tensor::{GivenTensor, Tensor, Values};
 use super::{ModelPath, VERSION};
-use crate::http::openai::{WritingFields, finished};
+use crate::http::openai::{WritingFields, finished, parse};
 use crate::http::shape::json_answer;
 use crate::http::{App, body, cannot};
-use crate::models::{ImageService, LanguageService, Served, Service, TextRequest, TextService};
+use crate::models::{
+    ImageService, LanguageService, Recording, Served, Service, TextRequest, TextService, TranscribeOptions,
+};
 use crate::refusal::Refusal;
 
 /// How many bytes of a body are JSON; tensors come behind.
 const JSON_LENGTH: &str = "inference-header-content-length";
+/// How many classes of each token.
+const USUAL_TOP: usize = 5;
 /// The most tokens to write, where no parameter says a number.
 const USUAL_TOKENS: usize = 16;
 
@@ -101,7 +106,12 @@ pub async fn infer(
             for output in outputs {
                 let name = names.iter().find(|name| **name == output.name);
                 let unknown = || Refusal::bad(format!("there is no such output; there are {}", names.join(", ")));
-                wanted.push((*name.ok_or_else(unknown)?, flag(output.parameters.as_ref(), "binary_data")));
+                let name = *name.ok_or_else(unknown)?;
+                // Each is computed, so that one name must not be many.
+                if wanted.iter().any(|(known, _)| *known == name) {
+                    return Err(Refusal::bad(format!("the output `{name}` is named twice")));
+                }
+                wanted.push((name, flag(output.parameters.as_ref(), "binary_data")));
             }
             wanted
         }
@@ -160,7 +170,17 @@ async fn compute(
             let all = futures_util::future::try_join_all(asked).await?;
             Ok(Tensor::of_texts(all.into_iter().map(|one| one.text).collect()))
         }
-        Service::ImagesAndTexts(_) | Service::Speech(_) => Err(cannot(served, "be asked by tensors")),
+        Service::ImagesAndTexts(both) => images_of(&both.images, output, input).await,
+        Service::Speech(speech) => {
+            let Values::Texts(recordings) = input.values else { return Err(Refusal::bad("`audio` is BYTES")) };
+            let most_seconds = app.limits.audio_seconds;
+            let transcribed = recordings.into_iter().map(|bytes| {
+                let recording = Recording { bytes: bytes.into(), most_seconds };
+                speech.transcribe(recording, TranscribeOptions::default())
+            });
+            let all = futures_util::future::try_join_all(transcribed).await?;
+            Ok(Tensor::of_texts(all.into_iter().map(|one| one.text.trim().to_string()).collect()))
+        }
     }
 }
 
@@ -192,7 +212,12 @@ async fn texts_of(texts: &TextService, output: &str, inputs: Vec<String>) -> Res
     if inputs.iter().any(String::is_empty) {
         return Err(Refusal::bad("a text is empty"));
     }
-    let inputs = inputs.into_iter().map(|text| TextInput { text, pair: None }).collect();
+    let inputs: Vec<TextInput> = inputs.into_iter().map(|text| TextInput { text, pair: None }).collect();
+    if output == "answer" {
+        let answers = inputs.into_iter().map(|input| texts.answer(input, USUAL_TOP));
+        let answers = futures_util::future::try_join_all(answers).await?;
+        return Ok(Tensor::of_texts(answers.iter().map(Json::to_string).collect()));
+    }
     let is_vector = output == "embedding";
     let encoded = texts.tokenize(inputs, is_vector.then_some(Purpose::Any)).await?;
     Ok(Tensor::of_rows(match is_vector {
@@ -209,9 +234,10 @@ async fn written(
     parameters: Option<&Json>,
 ) -> Result<Tensor, Refusal> {
     let fields: WritingFields = match parameters {
-        Some(parameters) => body::parse(parameters.to_string().as_bytes())?,
+        Some(parameters) => parse::<IgnoredAny>(parameters.to_string().as_bytes())?.1,
         None => WritingFields::default(),
     };
+    fields.check_tokens()?;
     let (options, format) = (fields.options(USUAL_TOKENS, None)?, fields.format()?);
     let mut receivers = Vec::new();
     for prompt in prompts {

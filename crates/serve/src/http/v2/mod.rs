@@ -19,6 +19,10 @@ use crate::refusal::Refusal;
 /// The version of every model.
 const VERSION: &str = "1";
 
+/// Where a model is, and where it is for clients that name a version.
+pub const MODEL: &str = "/v2/models/{name}";
+pub const VERSIONED_MODEL: &str = "/v2/models/{name}/versions/{version}";
+
 /// What is in the path of a model's endpoints.
 #[derive(serde::Deserialize)]
 pub struct ModelPath {
@@ -40,9 +44,7 @@ impl ModelPath {
 #[utoipa::path(get, path = "/v2", tag = "Open Inference Protocol", responses((status = 200, description = "Name, version, extensions")))]
 pub async fn server() -> Response {
     let version = env!("CARGO_PKG_VERSION");
-    json_answer(
-        &json!({"name": "vitreous", "version": version, "extensions": ["binary_tensor_data", "model_repository"]}),
-    )
+    json_answer(&json!({"name": "vitreous", "version": version, "extensions": ["binary_tensor_data"]}))
 }
 
 /// Whether the server runs

@@ -159,8 +159,8 @@ impl LanguageTest<'_> {
         scorer.run::<TrainError>(&scored, |index, scores| {
             let Part { row, range } = &parts[index];
             let targets = range.clone().skip(1).zip(scores).filter(|(place, _)| row.counts(*place));
-            for (place, &score) in targets {
-                parcel.doubles.push(score);
+            for (place, score) in targets {
+                parcel.doubles.push(score.logprob);
                 parcel.counts.push(u64::from(self.bytes.get(row.tokens[place] as usize).copied().unwrap_or(0)));
             }
             Ok(())
