@@ -1,7 +1,8 @@
-//! Texts and recordings as a model sees them, ready to be shown: the command `explain` writes them to files, the server answers with
+//! Texts, recordings and pictures with captions as a model sees them, ready to be shown: the command `explain` writes them to files, the server answers with
 //! them. Each kind of model has a module, which reads an input, looks inside, and gives what its page and its JSON are made of.
 
 pub mod encoder;
+pub mod image_text;
 pub mod language;
 pub mod pair;
 pub mod speech;

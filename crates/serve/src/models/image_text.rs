@@ -18,6 +18,8 @@ const MOST_AT_ONCE: usize = 16;
 pub struct ImageTextService {
     /// The image tower.
     pub images: ImageService,
+    /// Both towers, with their file mapped.
+    pub model: Arc<ImageTextModel>,
     captions: Collector<Asked, Result<Read, WorkError>>,
 }
 
@@ -50,14 +52,15 @@ impl ImageTextService {
         // Each tower belongs to a thread. The file is mapped, so that it is in memory once.
         let open = || ImageTextModel::open(path, &OpenOptions::default());
         let images = ImageService::of(name, Arc::new(open()?.images), around)?;
-        let (model, settings) = (open()?, around.settings.clone());
+        let (model, settings) = (Arc::new(open()?), around.settings.clone());
+        let whole = model.clone();
         let captions = Collector::start(around.collector(name, "captions", MOST_AT_ONCE), move |jobs| {
             jobs.work(|| {
                 let runner = model.caption_runner(settings.precision, &settings.device)?;
                 Ok(CaptionWork { model: &model, runner })
             });
         })?;
-        Ok(ImageTextService { images, captions })
+        Ok(ImageTextService { images, model: whole, captions })
     }
 
     /// One vector per text, of the space that images' vectors are in.

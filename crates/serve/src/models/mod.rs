@@ -222,7 +222,12 @@ impl Served {
             Service::ImagesAndTexts(_) => {
                 let form = "-F image=@photo.jpg -F 'labels=a cat,a dog' -F 'template=a photo of {}'";
                 let texts = format!("{{\"model\": \"{name}\", \"input\": \"A text.\"}}");
-                vec![plain(format!("/classify/{name}"), form), json("/v1/embeddings", texts)]
+                let captions = "-F image=@photo.jpg -F 'text=a cat on a sofa' > page.html";
+                vec![
+                    plain(format!("/classify/{name}"), form),
+                    plain(format!("/explain/{name}"), captions),
+                    json("/v1/embeddings", texts),
+                ]
             }
             Service::Speech(_) => {
                 vec![

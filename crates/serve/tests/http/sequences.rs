@@ -63,3 +63,33 @@ fn images_are_classified_by_the_names_of_classes() {
     let (kind, body) = form(&fields[..1]);
     assert!(post(shared(), "/classify/clip", &kind, &body).refused(400).contains("`labels`"));
 }
+
+#[test]
+fn captions_are_explained_on_their_picture() {
+    let picture = std::fs::read(fixture("pictures/noise.png")).expect("a picture");
+    let (kind, body) = form(&[("image", &picture), ("text", b"cat a\n\n dog a \n")]);
+    let answer = post(shared(), "/explain/clip?format=json", &kind, &body).ok();
+    let captions = answer["captions"].as_array().expect("captions");
+    assert_eq!(captions.iter().map(|caption| caption["text"].clone()).collect::<Vec<_>>(), ["cat a", "dog a"]);
+    // The cosines are those of the vectors that other endpoints give.
+    let embed = json!({"model": "clip", "input": ["cat a", "dog a"]});
+    let embedded = post_json(shared(), "/v1/embeddings", &embed).ok();
+    let vector = |index: usize| -> Vec<f64> {
+        serde_json::from_value(embedded["data"][index]["embedding"].clone()).expect("numbers")
+    };
+    let logits = post(shared(), "/classify/clip", &kind, &form_of_labels(&picture).1).ok()["logits"].clone();
+    let cosine = |index: usize| captions[index]["cosine"].as_f64().expect("a number");
+    let logit = |index: usize| logits[index].as_f64().expect("a number");
+    assert!(vector(0) != vector(1) && (cosine(0) > cosine(1)) == (logit(0) > logit(1)), "{answer}");
+    let page = post(shared(), "/explain/clip", &kind, &body).text();
+    assert!(page.contains("cat a") && page.contains("dog a") && !page.contains("/tmp"), "{page}");
+    let (kind, body) = form(&[("image", &picture)]);
+    assert!(post(shared(), "/explain/clip", &kind, &body).refused(400).contains("`text`"));
+    let many = "a\n".repeat(17);
+    let (kind, body) = form(&[("image", &picture), ("text", many.as_bytes())]);
+    assert!(post(shared(), "/explain/clip", &kind, &body).refused(400).contains("at most 16"));
+}
+
+fn form_of_labels(picture: &[u8]) -> (String, Vec<u8>) {
+    form(&[("image", picture), ("labels", b"cat a,dog a"), ("template", b"{}")])
+}

@@ -57,7 +57,7 @@ pub fn processes(launcher: u32) -> Vec<u32> {
             of.extend(children.split_whitespace().filter_map(|number| number.parse::<u32>().ok()));
         }
         let program = std::fs::read_link(format!("/proc/{parent}/exe")).unwrap_or_default();
-        if program.file_name() == std::path::Path::new(env!("CARGO_BIN_EXE_vitreous")).file_name() {
+        if program.file_name() == Path::new(env!("CARGO_BIN_EXE_vitreous")).file_name() {
             found.push(parent);
         }
     }

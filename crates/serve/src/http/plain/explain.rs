@@ -1,6 +1,7 @@
 //! `/explain/NAME`: what a model does inside with an image, a text or a recording, as the page that `vitreous explain` writes, or as JSON.
 
 mod image;
+mod image_text;
 mod speech;
 mod text;
 
@@ -24,7 +25,7 @@ use crate::work::WorkError;
     params(("name" = String, Path, description = "The model"), ("top" = Option<usize>, Query, description = "How many classes, or tokens"),
         ("format" = Option<String>, Query, description = "`html`, or `json`, which `Accept: application/json` asks for, too")),
     request_body(content_type = "application/octet-stream", description = "An image, a text or a recording; or a form or JSON with \
-        `image`, `audio`, `text`, `pair`, `question`, `context`, `target`"),
+        `image`, `audio`, `text`, `pair`, `question`, `context`, `target`; with an image, `text` has captions, one per line"),
     responses((status = 200, description = "A page, or JSON"), (status = 400, description = "The request is wrong")))]
 pub async fn explain(
     State(app): State<Arc<App>>,
@@ -78,7 +79,12 @@ async fn explained(app: &Arc<App>, served: &Served, shown: Shown, request: Reque
             let recording = Recording { bytes, most_seconds: app.limits.audio_seconds };
             served.alone(move || speech::explained(&model, &device, &recording, &shown)).await?
         }
-        (Service::ImagesAndTexts(_), _) => return Err(cannot(served, "explain")),
+        (Service::ImagesAndTexts(both), _) => {
+            let captions = image_text::captions(&mut input)?;
+            let prepared = both.images.prepare(input.take_file("an image")?).await?;
+            let model = both.model.clone();
+            served.alone(move || image_text::explained(&model, &device, &prepared, &captions, &shown)).await?
+        }
         (_, model) => {
             let given = text::Given::of(&mut input)?;
             served.alone(move || text::explained(&model, &device, &given, &shown)).await?
