@@ -28,7 +28,7 @@ use tail::Tail;
 pub use attention::{AttentionGroup, MASKED};
 pub use edits::{LiveChange, LiveEdit};
 pub use input::{Lengths, LiveInput};
-pub use pass::{LayerSays, Pass};
+pub use pass::{LayerLogits, LayerSays, Pass};
 pub use values::{LiveRange, LiveValue};
 
 /// Plans that are kept, of each kind.

@@ -27,6 +27,15 @@ pub struct LayerSays {
     pub said: Vec<Said>,
 }
 
+/// The logits of a layer in one place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerLogits {
+    /// Which layer, from 0; `None` for the stream before the first.
+    pub layer: Option<usize>,
+    /// One for every output.
+    pub logits: Vec<f32>,
+}
+
 impl Pass<'_, '_> {
     pub(super) fn ready(&self) -> &Ready {
         // A pass is made of the plan that was used last.
@@ -243,9 +252,11 @@ impl Pass<'_, '_> {
     }
 
     /// All logits that [`Pass::lens`] is read from, in one place: for each layer those of every output.
-    pub fn lens_logits(&mut self, token: usize) -> Result<Vec<(Option<usize>, Vec<f32>)>, ExplainError> {
+    pub fn lens_logits(&mut self, token: usize) -> Result<Vec<LayerLogits>, ExplainError> {
         let streams = self.skeleton().streams.clone();
-        streams.into_iter().map(|(layer, path)| Ok((layer, self.logits_after(&path, &[token])?.0))).collect()
+        let logits =
+            |(layer, path): (_, String)| Ok(LayerLogits { layer, logits: self.logits_after(&path, &[token])?.0 });
+        streams.into_iter().map(logits).collect()
     }
 
     /// What the model's end makes of a stream, and how many outputs there are.

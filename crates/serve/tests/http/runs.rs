@@ -194,8 +194,9 @@ fn a_run_that_is_removed_ends_its_stream() {
     fs::rename(folder.path.join("two"), folder.path.join("three")).expect("moved");
     for mut events in [removed, moved] {
         // A directory that is half removed may be looked at, too.
-        let states = std::iter::repeat_with(|| events.next("state")["state"].clone());
-        assert!(states.take(4).any(|state| state == "removed"));
+        let is_removed =
+            std::iter::repeat_with(|| events.next("state")["state"].clone()).take(4).any(|state| state == "removed");
+        assert!(is_removed);
         assert!(events.rest().ends_with("0\r\n\r\n"), "the answer is over");
     }
     let why = get(folder.server.address, "/glass/runs/one/events").refused(404);

@@ -55,15 +55,15 @@ pub(super) fn lens(
         return Ok(());
     };
     let layers = pass.lens_logits(token).map_err(failed)?;
-    let said: Vec<Said> = layers.iter().map(|(_, logits)| Said::of(logits, top, target)).collect();
-    header["lens"] = layers.iter().zip(&said).map(|((layer, _), said)| with_layer(one(said), *layer)).collect();
+    let said: Vec<Said> = layers.iter().map(|of| Said::of(&of.logits, top, target)).collect();
+    header["lens"] = layers.iter().zip(&said).map(|(of, said)| with_layer(one(said), of.layer)).collect();
     if asked.follow > 0 {
-        let shares: Vec<Vec<f64>> = layers.iter().map(|(_, logits)| softmax(logits)).collect();
+        let shares: Vec<Vec<f64>> = layers.iter().map(|of| softmax(&of.logits)).collect();
         let follow = |index: u32| {
             let scores: Vec<f64> = shares.iter().filter_map(|of| of.get(index as usize).copied()).collect();
             json!({"index": index, "label": model.label(index as usize), "scores": scores})
         };
-        let likeliest: Vec<Said> = layers.iter().map(|(_, logits)| Said::of(logits, asked.follow, None)).collect();
+        let likeliest: Vec<Said> = layers.iter().map(|of| Said::of(&of.logits, asked.follow, None)).collect();
         header["followed"] = most_likely(&likeliest, asked.follow).into_iter().map(follow).collect();
     }
     Ok(())
