@@ -1,5 +1,5 @@
 //! Whole recordings against openai-whisper's `transcribe` and `detect_language` (`fixtures/speech/make_whole.py`): a multilingual model
-//! with weights by a rule, whose logits are far apart, so that drawn texts are the likeliest ones.
+//! with weights by a rule, whose logits are far apart, so that texts drawn at low temperatures are the likeliest ones.
 
 use std::path::Path;
 
@@ -92,7 +92,7 @@ fn settings(name: &str) -> SpeechSettings {
         }
         "fallback" => SpeechSettings {
             language: language("en"),
-            temperatures: vec![0.0, 0.2, 0.6],
+            temperatures: vec![0.0, 0.01, 0.02],
             compression_ratio_threshold: Some(fixture()["ratio"].as_f64().expect("a ratio")),
             ..usual
         },
@@ -112,12 +112,14 @@ fn compare(case: &Json, found: &Transcript) {
     assert_eq!(case["text"], found.text.as_str(), "{name}");
     let expected = case["segments"].as_array().expect("segments");
     assert_eq!(found.segments.len(), expected.len(), "{name}");
+    // Where words have times, segments begin and end with them, and a step of the alignment takes 0.02 s.
+    let times = if name == "words" { 0.021 } else { 1e-6 };
     for (index, (segment, expected)) in found.segments.iter().zip(expected).enumerate() {
         let tokens: Vec<u32> = serde_json::from_value(expected["tokens"].clone()).expect("tokens");
         assert_eq!(segment.tokens, tokens, "{name}, segment {index}");
         for (what, value, close) in [
-            ("start", segment.start, 1e-6),
-            ("end", segment.end, 1e-6),
+            ("start", segment.start, times),
+            ("end", segment.end, times),
             ("temperature", f64::from(segment.temperature), 1e-6),
             ("avg_logprob", segment.mean_log_probability, 1e-3),
             // Another compressor finds other matches: a byte or two of a short text.
@@ -158,7 +160,7 @@ fn recordings_are_transcribed_as_openai_does() {
             .transcribe_samples(recordings[number].clone(), &settings(case["name"].as_str().expect("a name")))
             .expect("transcribed");
         compare(case, &found);
-        is_drawn |= found.segments.iter().any(|segment| segment.temperature > 0.5);
+        is_drawn |= found.segments.iter().any(|segment| segment.temperature > 0.015);
     }
     assert!(is_drawn, "no window was written again at a higher temperature");
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use common::ranks::{Launcher, assert_same_as_one, launchers, processes, run, start, text_of};
 use common::training::{TINY, assert_same_results, checkpoints, saved_step};
 use common::vitreous;
+use vitreous_data::image::{Channels, Image};
 
 /// A model and data that train in a second, with everything random switched on.
 fn tiny<'w>(more: &[&'w str]) -> Vec<&'w str> {
@@ -64,7 +65,7 @@ fn ranks_learn_text_to_the_bytes_of_one_process() {
     if let Some(&launcher) = launchers().last() {
         let words = |more: &[&'static str]| [&words[..], &["train.epochs=1"], more].concat();
         assert_same_as_one(launcher, 2, &words(&["train.precision=bf16"]), 2);
-        assert_same_as_one(launcher, 4, &words(&["train.precision=f32", "train.ema=0.9", "optimizer.clip=0.5"]), 1);
+        assert_same_as_one(launcher, 4, &words(&["train.precision=f32", "optimizer.clip=0.5"]), 1);
     }
 }
 
@@ -106,7 +107,7 @@ fn moments_of_text_models_can_be_shared_out() {
     let directory = tempfile::tempdir().expect("a directory");
     let data = prose(directory.path());
     let words = [&GPT[..], &["--data", &data, "train.epochs=1", "train.shard=optimizer", "train.bucket=0.01"]].concat();
-    assert_same_as_one(launcher, 3, &[&words[..], &["train.precision=f32", "train.ema=0.9"]].concat(), 1);
+    assert_same_as_one(launcher, 3, &[&words[..], &["train.precision=f32"]].concat(), 1);
     assert_same_as_one(launcher, 2, &[&words[..], &["train.precision=bf16", "optimizer.name=muon"]].concat(), 2);
 }
 
@@ -201,7 +202,8 @@ fn ctrl_c_at_the_launcher_saves() {
         signal(child.id(), "-INT");
         let ended = child.wait_with_output().expect("ends");
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-        assert!(!ended.status.success() && said.contains("saving and stopping"), "{}: {said}", launcher.0);
+        // MPICH's launcher itself ends with 0 when it was interrupted.
+        assert!(said.contains("saving and stopping") && said.contains(", saved."), "{}: {said}", launcher.0);
         let step = saved_step(&run_directory);
         assert!(step > 0 && !step.is_multiple_of(250), "{}: saved at step {step}: {said}", launcher.0);
     }
@@ -212,18 +214,14 @@ fn samples_that_another_rank_cannot_read_are_told_of() {
     let Some(&launcher) = launchers().last() else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let data = directory.path().join("data");
+    pictures(&data);
     for class in ["cat", "cow"] {
-        std::fs::create_dir_all(data.join(class)).expect("a folder");
-        for index in 0..12 {
-            let picture = [&b"P5 4 4 255 "[..], &[index * 20; 16]].concat();
-            let bytes = if index == 5 { b"no picture".to_vec() } else { picture };
-            std::fs::write(data.join(class).join(format!("{index}.pgm")), bytes).expect("written");
-        }
+        std::fs::write(data.join(class).join("5.png"), "no picture").expect("written");
     }
     let out = directory.path().join("run");
     let words = tiny(&["--data", text_of(&data), "--out", text_of(&out), "train.batch=2", "train.epochs=1"]);
     let said = run(launcher, 2, &words).succeeded().stderr;
-    assert!(said.contains("cat/5.pgm") && said.contains("cow/5.pgm"), "{said}");
+    assert!(said.contains("cat/5.png") && said.contains("cow/5.png"), "{said}");
 }
 
 #[test]
@@ -269,20 +267,33 @@ fn a_rank_that_is_killed_ends_the_run_and_is_named() {
     }
 }
 
+/// Pictures of two classes.
+fn pictures(directory: &Path) {
+    for class in ["cat", "cow"] {
+        std::fs::create_dir_all(directory.join(class)).expect("a folder");
+        for index in 0..12 {
+            let picture = Image::new(28, 28, Channels::Grey, vec![index * 20; 28 * 28]).expect("a picture");
+            picture.save_png(&directory.join(class).join(format!("{index}.png"))).expect("saved");
+        }
+    }
+}
+
 /// Starts two ranks with command lines of their own, which must be refused. What is said.
 fn refused(launcher: Launcher, first: &[&str], other: &[&str]) -> String {
     let program = env!("CARGO_BIN_EXE_vitreous");
     let mut command = std::process::Command::new(launcher.0);
     command.args(launcher.1).args(["-n", "1", program]).args(first).args([":", "-n", "1", program]).args(other);
     let ended = command.output().expect("mpirun starts");
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    let said = [ended.stdout, ended.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
     assert!(!ended.status.success(), "{other:?}: {said}");
     said
 }
 
 #[test]
 fn ranks_that_differ_are_refused_before_the_first_step() {
-    let Some(&launcher) = launchers().last() else { return };
+    // MPICH's launcher sometimes ends before it has passed on what ranks said last.
+    let Some(&launcher) = launchers().first() else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let run_directory = directory.path().join("run");
     let words = tiny(&["--out", text_of(&run_directory)]);
@@ -295,22 +306,27 @@ fn ranks_that_differ_are_refused_before_the_first_step() {
         ("--watch=gradients", "--watch=gradients is on, and off on rank 0"),
     ] {
         let said = refused(launcher, &words, &[&words[..], &[other]].concat());
-        assert!(said.contains("was started with something else than rank 0"), "{said}");
-        assert!(said.contains(difference), "{said}");
+        assert!(said.contains("was started with something else than rank 0"), "{other}: {said}");
+        assert!(said.contains(difference), "{other}: {said}");
         assert!(!run_directory.exists(), "a run was begun");
     }
 }
 
 #[test]
 fn ranks_that_begin_with_other_parameters_are_refused() {
-    let Some(&launcher) = launchers().last() else { return };
+    // MPICH's launcher sometimes ends before it has passed on what ranks said last.
+    let Some(&launcher) = launchers().first() else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let [one, other, out] = ["one", "other", "out"].map(|name| directory.path().join(name));
     for (run_directory, seed) in [(&one, "train.seed=1"), (&other, "train.seed=2")] {
         vitreous(&tiny(&["--out", text_of(run_directory), "train.epochs=1", seed])).succeeded();
     }
-    let from =
-        |init| ["train", "finetune", "--init", init, "train.epochs=1", "--device", "cpu", "--out", text_of(&out)];
+    let data = directory.path().join("data");
+    pictures(&data);
+    let from = |init| {
+        let words = ["train", "finetune", "--init", init, "--data", text_of(&data), "--out", text_of(&out)];
+        [&words[..], &["train.epochs=1", "train.batch=2", "train.accumulate=2", "--device", "cpu"]].concat()
+    };
     let said = refused(launcher, &from(text_of(&one)), &from(text_of(&other)));
     assert!(said.contains("begins with other parameters than rank 0"), "{said}");
     assert!(said.contains("rank 1 (host "), "{said}");

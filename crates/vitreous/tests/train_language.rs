@@ -55,7 +55,7 @@ fn a_watched_language_model_shows_induction_and_its_loss_by_position() {
                 assert_eq!(line[what]["blocks.1.attention"].as_array().expect("heads").len(), 4, "{apart}: {what}");
             }
             let losses = line["loss_by_position"].as_array().expect("losses");
-            assert_eq!(losses.len(), 47, "{apart}");
+            assert_eq!(losses.len(), 48, "{apart}");
             assert!(
                 losses.iter().all(|loss| loss.as_f64().is_some_and(|loss| loss > 0.0 && loss < 10.0)),
                 "{losses:?}"
@@ -83,7 +83,13 @@ fn watching_chats_looks_at_answers_and_not_at_padding() {
         let out = run.to_str().expect("UTF-8");
         let options = ["train", "gpt", "--data", &data, "--out", out, "--watch", &from, length, "data.apart=true"];
         // A rate that changes nothing, so that both runs look at the same weights.
-        let more = ["optimizer.lr=1e-20", "train.epochs=1", "model.max_length=128", "output.log_steps=1"];
+        let more = [
+            "optimizer.lr=1e-20",
+            "schedule.final_lr=0",
+            "train.epochs=1",
+            "model.max_length=128",
+            "output.log_steps=1",
+        ];
         let is_kept = |word: &&str| !["text.", "optimizer.", "train.epochs"].iter().any(|key| word.starts_with(key));
         let small: Vec<&str> = SMALL.into_iter().filter(is_kept).collect();
         vitreous(&[&options[..], &small, &more].concat()).succeeded();

@@ -227,11 +227,11 @@ impl Explain {
         let floats = model.input.floats();
         let images: Box<dyn Iterator<Item = Prepared>> = if self.paths.is_empty() {
             let images = of_run::images(&self.model, self.samples, &preprocess, floats)?;
-            self.check_places(images.iter().map(|image| image.path.as_path()))?;
+            self.check_places(images.iter().map(|image| image.path.as_path()), page::KIND)?;
             Box::new(images.into_iter())
         } else {
             let (to_prepare, channels) = (preprocess.clone(), model.input.channels);
-            Box::new(OrderedMap::new(self.images()?, threads, 2 * threads, move || {
+            Box::new(OrderedMap::new(self.images(page::KIND)?, threads, 2 * threads, move || {
                 prepared::worker(to_prepare.clone(), channels, floats)
             }))
         };
@@ -376,8 +376,8 @@ impl Explain {
         }
     }
 
-    /// The images that were asked for.
-    fn images(&self) -> Result<Box<dyn Iterator<Item = ListedImage> + Send>, Failure> {
+    /// The images that were asked for, whose pages are of this kind.
+    fn images(&self, kind: &str) -> Result<Box<dyn Iterator<Item = ListedImage> + Send>, Failure> {
         let images = Images::new(self.paths.clone());
         if !images.are_known() {
             return Ok(Box::new(images));
@@ -390,19 +390,19 @@ impl Explain {
             let count = format::count(before - all.len(), "picture", "pictures");
             say!("note: {count} of an earlier explanation in {} left out", self.out.display());
         }
-        self.check_places(all.iter().flatten().map(PathBuf::as_path))?;
+        self.check_places(all.iter().flatten().map(PathBuf::as_path), kind)?;
         Ok(Box::new(all.into_iter()))
     }
 
     /// Where all images are known, so are the places of their pages: what lies there and is not ours is refused before any work
     /// is done.
-    fn check_places<'a>(&self, paths: impl Iterator<Item = &'a Path> + Clone) -> Result<(), Failure> {
-        if paths.clone().nth(1).is_some() {
+    fn check_places<'a>(&self, paths: impl Iterator<Item = &'a Path> + Clone, kind: &str) -> Result<(), Failure> {
+        if kind == page::KIND && paths.clone().nth(1).is_some() {
             files::check_page(&self.out.join(files::INDEX), index::KIND)?;
         }
         let mut names = Names::reserving(files::OF_ALL);
         for path in paths.take(self.pages) {
-            files::check_page(&self.out.join(names.take(&path.to_string_lossy())).join(files::PAGE), page::KIND)?;
+            files::check_page(&self.out.join(names.take(&path.to_string_lossy())).join(files::PAGE), kind)?;
         }
         Ok(())
     }

@@ -51,7 +51,7 @@ pub fn run(explain: &Explain) -> Result<(), Failure> {
         })
         .collect();
     files::create_folder(&explain.out)?;
-    let mut names = Names::default();
+    let mut names = Names::reserving(files::OF_ALL);
     let mut out = BufWriter::new(crate::say::stdout());
     let name = explain.model.to_string_lossy();
     for picture in pictures.iter().take(explain.pages) {
@@ -136,7 +136,7 @@ fn pictures(
     let channels = Channels::from_count(images.input.channels).unwrap_or(Channels::Rgb);
     let (mut found, mut failed) = (Vec::new(), false);
     let mut scratch = Scratch::default();
-    for listed in explain.images()? {
+    for listed in explain.images(KIND)? {
         let (path, decoded) = match listed {
             Ok(path) => {
                 let image = vitreous_data::image::open(&path, channels).map_err(|error| error.to_string());
