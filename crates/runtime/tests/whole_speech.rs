@@ -127,6 +127,10 @@ fn compare(case: &Json, found: &Transcript) {
             ("no_speech_prob", segment.no_speech, 1e-3),
         ] {
             let expected = expected[what].as_f64().expect(what);
+            // OpenAI takes the first token of a text without timestamps for one.
+            if what == "start" && name == "untimed" && expected < 0.0 {
+                continue;
+            }
             assert!((value - expected).abs() <= close, "{name}, segment {index}: {what} is {value}, not {expected}");
         }
         let words: Vec<(String, f64, f64)> = serde_json::from_value(expected["words"].clone()).unwrap_or_default();
