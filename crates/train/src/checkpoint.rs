@@ -58,7 +58,7 @@ pub(crate) type MomentsOf<'m> = dyn Fn(usize, bool) -> Result<Vec<f32>, TrainErr
 pub struct Values<'v> {
     /// The state.
     pub state: &'v State,
-    /// Where its moments come from, if it does not have all of them. They are read [`READS`] times, in the order of [`Values::all`].
+    /// Where its moments come from, if it does not have all of them. They are read `READS` times, in the order of the file.
     pub moments: Option<&'v MomentsOf<'v>>,
 }
 

@@ -136,7 +136,7 @@ class Runs {
       return;
     }
     this.leave();
-    Object.assign(this, { name, other, run: null, last: null, isGone: false, pictures: [] });
+    Object.assign(this, { name, other, run: null, last: null, isGone: false, sections: null, pictures: [] });
     clear(this.head);
     clear(this.report);
     if (!name) return;
@@ -201,14 +201,20 @@ class Runs {
       // A long run takes the server a moment: then it is asked less often.
       this.took = performance.now() - begun;
       if (turn !== this.turn) return;
+      const sections = (both ?? run).sections;
+      // A run that is being removed loses its files one by one: what was seen of it stays.
+      const hasCurves = (all) => all?.some(({ id }) => id === "curves");
+      if (!both && hasCurves(this.sections) && !hasCurves(sections)) return;
       this.run = run;
       this.drawHead();
-      this.sections = (both ?? run).sections;
+      this.sections = sections;
       const isFirst = !this.report.firstChild;
       this.drawSections(isWhole || isFirst);
       if (isWhole && !both) this.fetchPictures(this.name);
     } catch (error) {
       if (turn !== this.turn || this.isGone) return;
+      // It was removed, which an event will say: what was seen of it stays.
+      if (error.status === 404 && this.run) return;
       this.report.replaceChildren(h("p", { class: "note warn" }, error.status === 404 ? this.t("missing", { name: this.name }) : error.message));
     }
   }

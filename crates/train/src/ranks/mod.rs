@@ -143,7 +143,7 @@ impl Ranks {
         Ok(())
     }
 
-    /// From now on each rank must come further within [`LONGEST_STANDSTILL`], or it ends all with its name.
+    /// From now on each rank must come further within an hour, or it ends all with its name.
     pub fn expect_progress(&self) {
         if let Some(world) = &self.world {
             world.expect_progress(LONGEST_STANDSTILL);
