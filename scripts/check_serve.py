@@ -5,7 +5,8 @@
     python scripts/check_serve.py --vitreous target/release/vitreous --language SmolLM2 --embed MiniLM --images VIT --picture photo.jpg
 
 Starts `vitreous serve` with the models that are given, asks it by the clients, and compares the answers with those of the
-commands (`generate`, `chat`, `embed`, `predict`). A model that is not given is left out.
+commands (`generate`, `chat`, `embed`, `predict`, `transcribe`). A model that is not given is left out. Take a language model that is not
+quantised: a prompt that is asked for again is found in the cache, and quantised products of one row round otherwise than those of many.
 """
 
 import argparse
@@ -220,8 +221,9 @@ def main():
         if options.speech:
             with open(options.recording, "rb") as file:
                 answer = client.audio.transcriptions.create(model="speech", file=file)
-            theirs = command(options.vitreous, "transcribe", options.speech, options.recording).strip()
-            check("transcription", answer.text.strip(), theirs)
+            # The text as one line: the command's plain output has a line per segment.
+            theirs = json.loads(command(options.vitreous, "transcribe", options.speech, options.recording, "--json"))
+            check("transcription", answer.text.strip(), theirs["text"].strip())
     finally:
         server.terminate()
         code = server.wait(60)
