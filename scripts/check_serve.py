@@ -5,8 +5,7 @@
     python scripts/check_serve.py --vitreous target/release/vitreous --language SmolLM2 --embed MiniLM --images VIT --picture photo.jpg
 
 Starts `vitreous serve` with the models that are given, asks it by the clients, and compares the answers with those of the
-commands (`generate`, `chat`, `embed`, `predict`, `transcribe`). A model that is not given is left out. Take a language model that is not
-quantised: a prompt that is asked for again is found in the cache, and quantised products of one row round otherwise than those of many.
+commands (`generate`, `chat`, `embed`, `predict`, `transcribe`). A model that is not given is left out.
 """
 
 import argparse

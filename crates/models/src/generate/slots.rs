@@ -1,5 +1,9 @@
 //! Slots of a cache and the tokens whose keys and values each has: what a prompt can take over instead of reading it again.
 
+/// Tokens at the end of a prompt that are read even if the cache has them: the last one for its logits, and another one, so that they are
+/// read as every prompt is and not by a step, which sums in another order.
+const READ_ANEW: usize = 2;
+
 /// The slots of a decoder.
 #[derive(Debug)]
 pub(super) struct Slots {
@@ -66,10 +70,10 @@ impl Slots {
         resting.min_by_key(|&slot| self.slots[slot].last_taken)
     }
 
-    /// Takes a free slot for a prompt, whose last token is read in any case: the slot, free or not, whose tokens begin most like it is
-    /// where it starts from.
+    /// Takes a free slot for a prompt, whose last [`READ_ANEW`] tokens are read in any case: the slot, free or not, whose tokens begin
+    /// most like it is where it starts from.
     pub fn take(&mut self, prompt: &[u32]) -> Option<Start> {
-        let most = prompt.len().saturating_sub(1);
+        let most = prompt.len().saturating_sub(READ_ANEW);
         let common = |slot: &Slot| {
             let count = slot.tokens.iter().zip(&prompt[..most]).take_while(|(a, b)| a == b).count();
             // Behind a sliding window a text can only be continued at its end.
@@ -166,11 +170,11 @@ mod tests {
         assert_eq!(slots.take(&[1, 2, 3]), start(0, 0, None));
         slots.add(0, &[1, 2, 3, 4]);
         // Another with the same beginning, while the first one is written: copied.
-        assert_eq!(slots.take(&[1, 2, 9]), start(1, 2, Some(0)));
-        slots.add(1, &[9]);
-        assert_eq!((slots.free(), slots.tokens(1)), (1, &[1, 2, 9][..]));
-        // The same prompt: its last token is read again, for its logits.
-        assert_eq!(slots.take(&[1, 2, 9]), start(2, 2, Some(1)));
+        assert_eq!(slots.take(&[1, 2, 8, 9]), start(1, 2, Some(0)));
+        slots.add(1, &[8, 9]);
+        assert_eq!((slots.free(), slots.tokens(1)), (1, &[1, 2, 8, 9][..]));
+        // The same prompt: its last tokens are read again.
+        assert_eq!(slots.take(&[1, 2, 8, 9]), start(2, 2, Some(1)));
         assert_eq!(slots.take(&[5]), None);
         // The next turn of a chat goes on in its slot.
         slots.give_back(0);
@@ -199,9 +203,9 @@ mod tests {
         slots.add(0, &[1, 2, 3, 4]);
         slots.drop_rows(0, 2);
         assert_eq!(slots.rows(0), 2);
-        assert_eq!(slots.take(&[1, 2, 3, 9]), start(1, 0, None));
+        assert_eq!(slots.take(&[1, 2, 3, 9, 9]), start(1, 0, None));
         slots.give_back(1);
-        assert_eq!(slots.take(&[1, 2, 3, 4, 5]), start(1, 4, Some(0)));
+        assert_eq!(slots.take(&[1, 2, 3, 4, 5, 6]), start(1, 4, Some(0)));
         assert_eq!(slots.rows(1), 2);
         slots.keep(0, 1);
         assert_eq!((slots.tokens(0).len(), slots.rows(0)), (0, 0));
@@ -213,8 +217,8 @@ mod tests {
         slots.take(&[1]);
         slots.add(0, &[1, 2, 3, 4, 5, 6]);
         slots.give_back(0);
-        assert_eq!(slots.take(&[1, 9]), start(1, 1, Some(0)));
+        assert_eq!(slots.take(&[1, 9, 9]), start(1, 1, Some(0)));
         assert_eq!(slots.tokens(0).len(), 6);
-        assert_eq!(slots.take(&[1, 8]), start(0, 1, None));
+        assert_eq!(slots.take(&[1, 8, 8]), start(0, 1, None));
     }
 }

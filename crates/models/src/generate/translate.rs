@@ -148,6 +148,11 @@ impl<'w> Translator<'w> {
         self.rules = Some(Arc::new(rules));
     }
 
+    /// The token that targets begin with, as for another language. It can change between calls.
+    pub fn set_start(&mut self, start: u32) {
+        self.special.start = start;
+    }
+
     /// Makes itself ready anew for the next sentences, whatever came before, so that they give the same bits again. Weights stay.
     pub fn forget(&mut self) {
         self.decoder = None;

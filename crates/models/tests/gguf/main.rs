@@ -3,6 +3,7 @@
 
 mod hostile;
 mod models;
+mod reading;
 mod tensors;
 
 use std::path::PathBuf;

@@ -122,8 +122,20 @@ pub struct SequenceWriter<'m> {
 }
 
 impl<'m> SequenceWriter<'m> {
-    /// Makes a model ready.
+    /// Makes a model ready. An error if it has several languages and `options` do not say which to write.
     pub fn new(
+        model: &'m SequenceModel,
+        options: &SequenceOptions,
+        precision: Precision,
+        device: &Device,
+    ) -> Result<SequenceWriter<'m>, Error> {
+        let mut writer = SequenceWriter::without_language(model, options, precision, device)?;
+        writer.set_languages(options.from.as_deref(), options.to.as_deref())?;
+        Ok(writer)
+    }
+
+    /// Makes a model ready whose languages are said later, by [`SequenceWriter::set_languages`].
+    pub fn without_language(
         model: &'m SequenceModel,
         options: &SequenceOptions,
         precision: Precision,
@@ -134,25 +146,33 @@ impl<'m> SequenceWriter<'m> {
             beam: options.beam.unwrap_or(beam),
             length_penalty: options.length_penalty.unwrap_or(length_penalty),
         };
-        let to = options.to.as_deref();
-        let mut special = model.special;
-        special.start = model.tokenizer.start(to)?.unwrap_or(special.start);
         let translate = TranslateOptions { search, slots: None, extra_tokens: EXTRA_TOKENS, precision };
         let architecture = model.model.architecture.as_ref();
-        let mut translator = Translator::new(architecture, special, translate, device, model.weights())?;
+        let mut translator = Translator::new(architecture, model.special, translate, device, model.weights())?;
         let rules = &model.config.rules;
-        let forced = model.tokenizer.forced_first(to)?;
         let rules = TargetRules {
             max_tokens: options.max_tokens.or(rules.max_tokens),
             min_tokens: options.min_tokens.unwrap_or(rules.min_tokens),
             early_stopping: options.early_stopping.unwrap_or(rules.early_stopping),
             no_repeat: options.no_repeat.unwrap_or(rules.no_repeat),
             repetition_penalty: options.repetition_penalty.unwrap_or(rules.repetition_penalty),
-            forced_first: forced.or(rules.forced_first),
             ..rules.clone()
         };
         translator.set_rules(rules.clone());
         Ok(SequenceWriter { model, translator, rules, options: options.clone(), beam: search.beam, truncated: 0 })
+    }
+
+    /// From now on sources are in one language and targets in another; an error if the model does not have them, or needs to be told.
+    pub fn set_languages(&mut self, from: Option<&str>, to: Option<&str>) -> Result<(), Error> {
+        let SequenceModel { tokenizer, special, config, .. } = self.model;
+        // A language that sources name is seen here already, and not at the first text.
+        tokenizer.encode_source("", from, to)?;
+        let (start, forced) = (tokenizer.start(to)?, tokenizer.forced_first(to)?);
+        self.translator.set_start(start.unwrap_or(special.start));
+        self.rules.forced_first = forced.or(config.rules.forced_first);
+        self.translator.set_rules(self.rules.clone());
+        (self.options.from, self.options.to) = (from.map(str::to_string), to.map(str::to_string));
+        Ok(())
     }
 
     /// From now on targets have at most so many tokens; `None`: as the options or the model's files say.

@@ -27,7 +27,7 @@ use crate::work::{CollectorSettings, WorkError};
 pub use image_text::ImageTextService;
 pub use images::{ImageService, PreparedImage};
 pub use language::{LanguageService, TextRequest};
-pub use sequences::{SequenceService, WrittenSequence};
+pub use sequences::{SequenceFields, SequenceService, WrittenSequence};
 pub use set::{LoadError, ModelSet, Models};
 pub use speech::{Recording, Speech, Transcribe, TranscribeOptions, Transcribing};
 pub use texts::{TextService, TokenizedText};

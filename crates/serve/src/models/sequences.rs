@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::Deserialize;
+use vitreous_data::text::TokeniserError;
 use vitreous_models::Takes;
 use vitreous_models::generate::{Hypothesis, SearchOptions};
 use vitreous_runtime::sequences::{SequenceModel, SequenceOptions, SequenceWriter};
@@ -11,6 +13,7 @@ use vitreous_runtime::{Error, TextTranslator, TranslatorModel};
 
 use super::watched::WatchedModel;
 use super::{Surroundings, signature_of};
+use crate::refusal::Refusal;
 use crate::work::{BatchWork, Collector, WorkError};
 
 /// The most texts of a batch.
@@ -25,10 +28,21 @@ pub struct SequenceService {
     collector: Collector<AskedSequence, WrittenSequence>,
 }
 
-/// A text, and the most tokens of what is written.
+/// A text that is to be written from.
 pub struct AskedSequence {
     text: String,
-    max_tokens: Option<usize>,
+    writing: SequenceFields,
+}
+
+/// How a text is written; those of one batch that are written alike are written together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub struct SequenceFields {
+    /// The most tokens of it; without, what the model's files say.
+    pub max_tokens: Option<usize>,
+    /// The language of the text that is given.
+    pub from: Option<String>,
+    /// The language of the text that is written.
+    pub to: Option<String>,
 }
 
 /// A text that was written.
@@ -67,7 +81,8 @@ impl SequenceService {
                 let kept = WatchedModel::Sequence(model.clone());
                 let collector = Collector::start(collector, move |jobs| {
                     jobs.work(|| {
-                        let writer = SequenceWriter::new(&model, &SequenceOptions::default(), precision, &device)?;
+                        let options = SequenceOptions::default();
+                        let writer = SequenceWriter::without_language(&model, &options, precision, &device)?;
                         Ok(SequenceWork { model: &model, writer })
                     });
                 })?;
@@ -78,8 +93,36 @@ impl SequenceService {
     }
 
     /// What the model writes for a text.
-    pub async fn write(&self, text: String, max_tokens: Option<usize>) -> Result<WrittenSequence, WorkError> {
-        self.collector.ask(AskedSequence { text, max_tokens }, self.collector.arrive()).await
+    pub async fn write(&self, text: String, writing: SequenceFields) -> Result<WrittenSequence, WorkError> {
+        self.collector.ask(AskedSequence { text, writing }, self.collector.arrive()).await
+    }
+
+    /// Refuses languages that the model does not have, and texts without one where it has several.
+    pub fn check_languages(&self, writing: &SequenceFields) -> Result<(), Refusal> {
+        let (from, to) = (writing.from.as_deref(), writing.to.as_deref());
+        let WatchedModel::Sequence(model) = &self.model else {
+            let field = match (from, to) {
+                (None, None) => return Ok(()),
+                (Some(_), _) => "from",
+                (None, Some(_)) => "to",
+            };
+            return Err(Refusal::field(
+                field,
+                format!("`{field}` is for models of several languages, which this is not"),
+            ));
+        };
+        let checked = model.tokenizer.encode_source("", from, to).map(|_| "from");
+        let checked = checked.and_then(|_| model.tokenizer.start(to)).and_then(|_| model.tokenizer.forced_first(to));
+        checked.map(drop).map_err(|error| match error {
+            TokeniserError::NoLanguage { option, known } => {
+                let field = if option == "--from" { "from" } else { "to" };
+                Refusal::field(
+                    field,
+                    format!("this model has several languages: name one in `{field}`; it has {known}"),
+                )
+            }
+            error => Refusal::bad(error.to_string()),
+        })
     }
 }
 
@@ -98,11 +141,11 @@ impl BatchWork for SequenceWork<'_> {
 
     fn run(&mut self, jobs: &[AskedSequence]) -> Result<Vec<WrittenSequence>, WorkError> {
         let mut written = vec![None; jobs.len()];
-        // A limit holds for all that are written together.
-        let mut groups: BTreeMap<Option<usize>, Vec<usize>> = BTreeMap::new();
-        jobs.iter().enumerate().for_each(|(place, job)| groups.entry(job.max_tokens).or_default().push(place));
-        for (max_tokens, places) in groups {
-            self.writer.set_max_tokens(max_tokens);
+        let mut groups: BTreeMap<&SequenceFields, Vec<usize>> = BTreeMap::new();
+        jobs.iter().enumerate().for_each(|(place, job)| groups.entry(&job.writing).or_default().push(place));
+        for (SequenceFields { max_tokens, from, to }, places) in groups {
+            self.writer.set_languages(from.as_deref(), to.as_deref())?;
+            self.writer.set_max_tokens(*max_tokens);
             let texts: Vec<String> = places.iter().map(|&place| jobs[place].text.clone()).collect();
             let found = self.writer.write(&texts)?;
             for ((&place, text), hypotheses) in places.iter().zip(&texts).zip(found) {

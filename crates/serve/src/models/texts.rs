@@ -218,11 +218,12 @@ impl TextService {
                 TensorShape::new("logits", "FP32", vec![-1, width as i64])
             }
             None => TensorShape::new("embedding", "FP32", vec![-1, signature.token_vectors()? as i64]),
-            // What was found in each text, as JSON. A question would need a second text.
-            Some(Gives::Span) => return None,
+            // What was found in each text, as JSON.
             Some(_) => TensorShape::new("answer", "BYTES", vec![-1]),
         };
-        Some(Tensors { inputs: vec![TensorShape::new("text", "BYTES", vec![-1])], outputs: vec![output] })
+        let inputs: &[&str] = if self.answers_questions() { &["question", "context"] } else { &["text"] };
+        let text = |&name: &&'static str| TensorShape::new(name, "BYTES", vec![-1]);
+        Some(Tensors { inputs: inputs.iter().map(text).collect(), outputs: vec![output] })
     }
 }
 

@@ -68,6 +68,22 @@ fn texts_are_answered_as_by_the_peers_pipelines() {
     let body = json!({"question": asked["question"], "context": asked["context"]});
     let answer = post_json(shared(), "/classify/bert_answers", &body).ok();
     assert!(answer["answers"][0]["score"].as_f64().expect("a score") > 0.0, "{answer}");
+    // By tensors: two inputs, in any order.
+    let tensor = |name: &str, text: &Value| json!({"name": name, "shape": [1], "datatype": "BYTES", "data": [text]});
+    let inputs = [tensor("context", &asked["context"]), tensor("question", &asked["question"])];
+    let path = "/v2/models/bert_answers/infer";
+    let told = post_json(shared(), path, &json!({"inputs": inputs})).ok();
+    let told: Value =
+        serde_json::from_str(told["outputs"][0]["data"][0].as_str().expect("a text")).expect("an answer as JSON");
+    assert_eq!(told, answer);
+    let two = json!({"name": "context", "shape": [2], "datatype": "BYTES", "data": ["Ada.", "Bob."]});
+    for (inputs, said) in [
+        (json!([inputs[0]]), "two inputs, `question` and `context`"),
+        (json!([inputs[0], inputs[0], inputs[1]]), "two inputs"),
+        (json!([two, inputs[1]]), "equally many rows"),
+    ] {
+        assert!(post_json(shared(), path, &json!({"inputs": inputs})).refused(400).contains(said), "{said}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use vitreous_engine::{Device, Precision};
 use vitreous_runtime::sequences::{SequenceModel, SequenceOptions, SequenceWriter};
 
@@ -49,6 +49,58 @@ fn encoder_decoders_complete_texts_as_the_library_does() {
     server.finish().expect("a clean end");
 }
 
+/// Requests name languages; those of one moment that name others are written by the same model. The tokens are those of `transformers`.
+#[test]
+fn languages_are_named_by_requests() {
+    let expected = read_json(&fixture("languages/expected.json"));
+    let texts = expected["texts"].as_array().expect("texts");
+    let models = ["mbart", "mbart50", "marian"];
+    let server = start(models.map(|name| named(name, fixture(&format!("languages/{name}")))).into());
+    for name in models {
+        let model = SequenceModel::open(&fixture(&format!("languages/{name}"))).expect("a model");
+        let from = (name != "marian").then_some("en");
+        // All languages at once, so that batches are mixed.
+        std::thread::scope(|scope| {
+            for (code, rows) in expected[name].as_object().expect("languages") {
+                let model = &model;
+                scope.spawn(move || {
+                    let tokens: Vec<Vec<u32>> = serde_json::from_value(rows.clone()).expect("tokens");
+                    let theirs: Vec<String> = tokens.iter().map(|row| model.text(row).expect("text")).collect();
+                    let mut body = json!({"model": name, "prompt": texts, "max_tokens": 8, "to": code});
+                    let mut parameters = json!({"max_tokens": 8, "to": code});
+                    if let Some(from) = from {
+                        (body["from"], parameters["from"]) = (json!(from), json!(from));
+                    }
+                    for _ in 0..3 {
+                        let answer = post_json(server.address, "/v1/completions", &body).ok();
+                        let choices = answer["choices"].as_array().expect("choices").iter();
+                        let found: Vec<Value> = choices.map(|one| one["text"].clone()).collect();
+                        assert_eq!(json!(found), json!(theirs), "{name} to {code}");
+                    }
+                    let input = json!({"name": "text", "shape": [texts.len()], "datatype": "BYTES", "data": texts});
+                    let ask = json!({"inputs": [input], "parameters": parameters});
+                    let answer = post_json(server.address, &format!("/v2/models/{name}/infer"), &ask).ok();
+                    assert_eq!(answer["outputs"][0]["data"], json!(theirs), "{name} to {code}");
+                });
+            }
+        });
+    }
+    let refused = |body: Value| post_json(server.address, "/v1/completions", &body).refused(400);
+    let told = refused(json!({"model": "mbart", "prompt": "a", "to": "de"}));
+    assert!(told.contains("name one in `from`") && told.contains("en_XX"), "{told}");
+    assert!(refused(json!({"model": "mbart50", "prompt": "a", "from": "en"})).contains("name one in `to`"));
+    assert!(refused(json!({"model": "marian", "prompt": "a", "to": "tlh"})).contains("tlh"));
+    server.finish().expect("a clean end");
+}
+
+#[test]
+fn languages_are_refused_where_there_are_none() {
+    let refused = |body: Value| post_json(shared(), "/v1/completions", &body).refused(400);
+    assert!(refused(json!({"model": "byt5", "prompt": "a", "to": "de"})).contains("no languages"));
+    let told = refused(json!({"model": "llama", "prompt": "a", "max_tokens": 2, "to": "de"}));
+    assert!(told.contains("`to` is for translators"), "{told}");
+}
+
 #[test]
 fn images_are_classified_by_the_names_of_classes() {
     let picture = std::fs::read(fixture("pictures/noise.png")).expect("a picture");
@@ -71,16 +123,23 @@ fn captions_are_explained_on_their_picture() {
     let answer = post(shared(), "/explain/clip?format=json", &kind, &body).ok();
     let captions = answer["captions"].as_array().expect("captions");
     assert_eq!(captions.iter().map(|caption| caption["text"].clone()).collect::<Vec<_>>(), ["cat a", "dog a"]);
-    // The cosines are those of the vectors that other endpoints give.
+    // The cosines are those of the vectors that other endpoints give, and logits are cosines times one scale.
     let embed = json!({"model": "clip", "input": ["cat a", "dog a"]});
     let embedded = post_json(shared(), "/v1/embeddings", &embed).ok();
     let vector = |index: usize| -> Vec<f64> {
         serde_json::from_value(embedded["data"][index]["embedding"].clone()).expect("numbers")
     };
-    let logits = post(shared(), "/classify/clip", &kind, &form_of_labels(&picture).1).ok()["logits"].clone();
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    for index in 0..2 {
+        assert!((dot(&vector(index), &vector(index)) - 1.0).abs() < 1e-4, "a vector of length 1");
+    }
+    let (kind_of_labels, labels) = form_of_labels(&picture);
+    let logits = post(shared(), "/classify/clip", &kind_of_labels, &labels).ok()["logits"].clone();
     let cosine = |index: usize| captions[index]["cosine"].as_f64().expect("a number");
     let logit = |index: usize| logits[index].as_f64().expect("a number");
-    assert!(vector(0) != vector(1) && (cosine(0) > cosine(1)) == (logit(0) > logit(1)), "{answer}");
+    let scale = logit(0) / cosine(0);
+    assert!(scale > 1.0 && (logit(1) / cosine(1) - scale).abs() < 1e-3 * scale, "{answer}, logits {logits}");
+    assert!((cosine(0) - cosine(1)).abs() > 1e-5, "{answer}");
     let page = post(shared(), "/explain/clip", &kind, &body).text();
     assert!(page.contains("cat a") && page.contains("dog a") && !page.contains("/tmp"), "{page}");
     let (kind, body) = form(&[("image", &picture)]);

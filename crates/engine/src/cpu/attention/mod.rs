@@ -11,7 +11,10 @@
 //! If queries, keys and values are stored as bf16 and the CPU has bf16 dot products, the forward pass uses them: see
 //! [`pairs`].
 //!
-//! Tiles depend on shapes alone, so results are bit-identical for any number of threads.
+//! Tiles depend on shapes alone, so results are bit-identical for any number of threads. Nor does a query's result depend on which others
+//! are computed with it, or on how many keys there are that it does not attend to: blocks of keys begin at the same keys for all, and a
+//! masked key adds nothing. A prompt gives the same bits however it is cut into pieces of two tokens or more; [`one_query`] alone sums
+//! in another order.
 
 mod backward;
 mod one_query;
@@ -40,9 +43,7 @@ use scores::{QUERY_BLOCK, QueryBlock, Spare, query_blocks, query_range};
 use small_product::{Factor, Rows, Size, Strided, Target, Unit, product};
 use softmax::{BlockShape, Running, finish, multiply, online_step};
 
-/// Up to this many keys, a block's scores are held for all keys at once and nothing has to be rescaled.
-const WHOLE_KEYS: usize = 512;
-/// Beyond, this many keys are taken at once.
+/// So many keys are taken at once; up to as many, nothing has to be rescaled.
 const KEY_BLOCK: usize = 256;
 const _: () = assert!(KEY_BLOCK.is_multiple_of(2), "a block of keys starts with a whole pair");
 /// A tile should do at least this many multiplications: some microseconds, compared with the cost of scheduling it.
@@ -156,8 +157,9 @@ impl Attention<'_> {
         (TILE_MULTIPLICATIONS / (self.queries * self.keys * self.head_dim).max(1)).max(1)
     }
 
+    /// The most keys of a block.
     fn key_block(&self) -> usize {
-        if self.keys <= WHOLE_KEYS { self.keys } else { KEY_BLOCK }
+        self.keys.min(KEY_BLOCK)
     }
 
     /// Every block of queries of one (sample, head) pair.
@@ -186,6 +188,13 @@ impl Attention<'_> {
             assert_eq!(bias.values.len(), bias.batch * bias.heads * self.queries * self.keys, "a bias for each pair");
         }
     }
+}
+
+/// Keys in their blocks, which begin at multiples of [`KEY_BLOCK`].
+fn key_blocks(keys: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+    let Range { start, end } = keys.clone();
+    let first = start / KEY_BLOCK * KEY_BLOCK;
+    (first..end).step_by(KEY_BLOCK).map(move |block| block.max(start)..(block + KEY_BLOCK).min(end))
 }
 
 /// The scratch memory that each thread needs for [`forward`]; `both_f32` says whether keys and values are f32.
@@ -316,10 +325,9 @@ impl Forward<'_> {
         let queries = block.first..block.first + block.count;
         let region = self.out.region(block.sample, block.head, queries, attention.queries, attention.head_dim);
         let seen = self.unit.whole_units(attention.seen_keys(block));
-        if !seen.is_empty() && seen.len() <= attention.key_block() {
-            self.whole(block, seen, k, v, region, place);
-        } else {
-            self.online(block, seen, k, v, region, place);
+        match key_blocks(&seen).count() {
+            1 => self.whole(block, seen, k, v, region, place),
+            _ => self.online(block, seen, k, v, region, place),
         }
     }
 
@@ -345,16 +353,15 @@ impl Forward<'_> {
         if seen.is_empty() {
             place.out.fill(0.0);
         }
-        for start in seen.clone().step_by(attention.key_block().max(1)) {
-            let keys = start..(start + attention.key_block()).min(seen.end);
+        for keys in key_blocks(&seen) {
             let size = Size { rows: block.count, columns: attention.head_dim, depth: self.unit.count(keys.len()) };
             self.weights(block, keys.clone(), k, place);
-            let is_first = start == seen.start;
+            let is_first = keys.start == seen.start;
             if !is_first {
                 scale_rows(place.out, width, &place.running.rescale[..block.count]);
             }
             let left = self.left_weights(block, keys.len(), place.scores, place.factors);
-            let right = v.starting_at(start / self.unit.values());
+            let right = v.starting_at(keys.start / self.unit.values());
             product(size, Factor::All(1.0), left, right, Target::scratch(place.out, width), !is_first);
         }
         self.finish(block, place);

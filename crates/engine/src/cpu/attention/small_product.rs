@@ -166,6 +166,9 @@ pub struct Size {
 
 /// `c = factor * a * b`, or `c += factor * a * b`; `b` has the same units as `a`. Rows of `b` and `c` are read and
 /// written up to the next whole vector after `columns`: there must be room, and no other tile may use it in `c`.
+///
+/// Each value is one sum in the order of the depth, which goes on from `c` if it is added to with a factor of 1. So a depth gives the same
+/// bits however it is divided among calls, and terms that are zero, wherever they are, change none.
 pub fn product(size: Size, factor: Factor, a: Strided, b: Rows, c: Target, add: bool) {
     // SAFETY: the CPU supports the kernel, which is from `MicroKernel::best`; the body checks that everything is inside
     // the slices.
@@ -189,6 +192,9 @@ struct Operands {
     factors: *const f32,
     /// 1 if each row has its factor, 0 if they share one.
     factor_step: usize,
+    /// Whether sums begin with what is in `c`.
+    resume: bool,
+    /// Whether sums, times their factors, are added to `c`.
     add: bool,
 }
 
@@ -209,9 +215,14 @@ unsafe fn product_body<K: Kernel>(size: Size, factor: Factor, a: Strided, b: Row
         Factor::All(factor) => (std::slice::from_ref(factor), 0),
         Factor::Rows(factors) => (&factors[..rows], 1),
     };
+    let goes_on = add && matches!(factor, Factor::All(1.0));
     let mut first = 0;
     loop {
         let piece = (depth - first).min(DEPTH_BLOCK);
+        let is_last = first + piece >= depth;
+        // What is added to with a factor cannot go on from what was there: its pieces are summed by themselves.
+        let by_itself = add && !goes_on;
+        let is_scaled = is_last || by_itself;
         // SAFETY: the checks above: every value read and every vector loaded or stored lies inside its slice.
         unsafe {
             let operands = Operands {
@@ -222,16 +233,17 @@ unsafe fn product_body<K: Kernel>(size: Size, factor: Factor, a: Strided, b: Row
                 b_stride: b.stride,
                 c: c.values.as_ptr().add(c.start),
                 c_stride: c.stride,
-                factors: factors.as_ptr(),
-                factor_step,
-                add: add || first > 0,
+                factors: if is_scaled { factors.as_ptr() } else { &1.0 },
+                factor_step: if is_scaled { factor_step } else { 0 },
+                resume: goes_on || (first > 0 && !by_itself),
+                add: by_itself,
             };
             panels::<K>(rows, width / lanes, piece, operands);
         }
-        first += piece;
-        if first >= depth {
+        if is_last {
             return;
         }
+        first += piece;
     }
 }
 
@@ -304,6 +316,13 @@ unsafe fn row_tile<K: Kernel, const R: usize, const C: usize>(valid: usize, dept
         }
         let lanes = K::Vector::COUNT;
         let mut sums = [[K::Vector::splat(0.0); C]; R];
+        if tile.resume {
+            for r in 0..R {
+                for j in 0..C {
+                    sums[r][j] = K::Vector::load(tile.c.add(r.min(valid - 1) * tile.c_stride + j * lanes));
+                }
+            }
+        }
         let mut b_row = tile.b;
         let mut offset = 0;
         for _ in 0..depth {

@@ -1,5 +1,6 @@
 //! Comparison with naive loops in f64, which are themselves checked against finite differences.
 
+mod pieces;
 mod tensors;
 
 use half::bf16;

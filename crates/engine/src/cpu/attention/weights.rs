@@ -6,7 +6,7 @@ use super::rows::{padded, take, transpose_rows};
 use super::scores::{QUERY_BLOCK, QueryBlock, Spare, query_blocks};
 use super::small_product::Rows;
 use super::softmax::{BlockShape, Running, finish, online_step, weigh};
-use super::{Attention, Heads};
+use super::{Attention, Heads, key_blocks};
 
 /// The scratch memory that each thread needs for [`weights`].
 pub fn scratch(attention: &Attention) -> usize {
@@ -59,9 +59,7 @@ fn block_weights(
     running.maxima.fill(f32::NEG_INFINITY);
     running.sums.fill(0.0);
     let seen = attention.seen_keys(block);
-    let step = attention.key_block();
-    for start in seen.clone().step_by(step) {
-        let keys = start..(start + step).min(seen.end);
+    for keys in key_blocks(&seen) {
         let shape = BlockShape { keys: keys.len(), lanes };
         attention.scores(block, keys, k, queries, scores, &mut spare);
         online_step(scores, shape, &mut running);
@@ -69,8 +67,7 @@ fn block_weights(
     finish(&mut running, log_sums);
 
     let first_row = (block.sample * attention.heads + block.head) * attention.queries;
-    for start in seen.clone().step_by(step) {
-        let keys = start..(start + step).min(seen.end);
+    for keys in key_blocks(&seen) {
         let shape = BlockShape { keys: keys.len(), lanes };
         attention.scores(block, keys.clone(), k, queries, scores, &mut spare);
         weigh(scores, shape, running.maxima, running.sums);

@@ -318,7 +318,7 @@ impl<'w> TokenGenerator<'w> {
 
     /// Tokens of the plan that reads a sequence's next chunk.
     fn width_of(&self, place: usize) -> usize {
-        let count = self.sequences[place].left_to_read(&self.slots).min(self.chunk);
+        let count = chunk_tokens(self.sequences[place].left_to_read(&self.slots), self.chunk);
         chunk_width(count, self.room_of(place), self.source.device().is_gpu())
     }
 
@@ -334,7 +334,7 @@ impl<'w> TokenGenerator<'w> {
         let start = Instant::now();
         let input = |(&place, &slot): (&usize, &usize)| {
             let known = self.slots.tokens(slot).len();
-            let count = (self.sequences[place].view().len() - known).min(*width).min(self.chunk);
+            let count = chunk_tokens(self.sequences[place].view().len() - known, self.chunk.min(*width));
             let tokens = &self.sequences[place].view()[known..known + count];
             SlotTokens { tokens, place: known, row: self.slots.rows(slot) }
         };
@@ -493,6 +493,14 @@ fn most_read(device: &Device) -> usize {
     if device.is_gpu() { MOST_READ_ON_GPU } else { MOST_READ }
 }
 
+/// How many of the tokens that are left to read are read next. One is never left over alone: a step would read it, which sums in another
+/// order than what reads several. So a prompt gives the same bits however much of it was in the cache, and quantised models, which round
+/// every difference up, the same text.
+fn chunk_tokens(left: usize, most: usize) -> usize {
+    let count = left.min(most);
+    if left == count + 1 && count > 2 { count - 1 } else { count }
+}
+
 /// How many tokens a plan reads that is run for `count` of them, with room for `room`: there are few lengths, so that plans are used
 /// again.
 fn chunk_width(count: usize, room: usize, on_gpu: bool) -> usize {
@@ -534,6 +542,13 @@ mod tests {
         assert_eq!(plans_ahead(1, 5), [(1, 5), (1, 1)]);
         assert_eq!(plans_ahead(1, 1), [(1, 1)]);
         assert_eq!(plans_ahead(2, 1024).len(), KEPT_PLANS);
+    }
+
+    #[test]
+    fn no_chunk_leaves_a_single_token() {
+        assert_eq!([1, 2, 7, 8, 9, 10, 16, 17].map(|left| chunk_tokens(left, 8)), [1, 2, 7, 8, 7, 8, 8, 8]);
+        // Chunks of one or two tokens cannot do otherwise.
+        assert_eq!([chunk_tokens(3, 2), chunk_tokens(2, 1)], [2, 1]);
     }
 
     #[test]

@@ -27,6 +27,7 @@ const words = {
   how: { en: "Its query is the last word; the key of a place is the word before it; its value is the word itself. So it looks for places behind the same word, and copies what stood there. Trained language models grow such heads by themselves: induction heads.", zh: "它的查询是最后一个词；每个位置的键是前一个词，值是这个词本身。于是它会找到同一个词后面的位置，把那里的词抄过来。训练出来的语言模型会自己长出这样的头，叫作归纳头（induction head）。" },
   noModel: { en: "No language model is served here, so a head made by hand writes. `vitreous serve MODEL` with GPT-2 or SmolLM2 lets it write, too.", zh: "此服务器上没有语言模型，所以由一个手工制作的头来写。用 `vitreous serve MODEL` 启动 GPT-2 或 SmolLM2，也能让它来写。" },
   layers: { en: "Layer", zh: "层" },
+  ends: { en: "The model drew `{piece}`, its mark for the end of a text: `generate` stops here. Press again and it draws anew.", zh: "模型抽到了 `{piece}`，即文本结束的标记：`generate` 会在这里停下。再按一次会重新抽取。" },
 };
 const START = {
   en: "the glass house stands in the wood and the glass house shines when the sun comes and the wood is dark when the",
@@ -148,6 +149,7 @@ function model(container, app, t, writer) {
   } });
   field.value = text;
   const buttons = [button(t("write"), () => write(1), { class: "primary" }), button(t("more"), () => write(10))];
+  const note = h("p", { class: "note", role: "status" });
   container.append(field, h("div", { class: "row" }, buttons,
     slider(t("temperature"), { min: 0, max: 2, step: 0.1, value: temperature, format: (x) => x.toFixed(1) }, (to) => {
       temperature = to;
@@ -156,11 +158,12 @@ function model(container, app, t, writer) {
     slider(t("layers"), { min: 1, max: group.layers, step: 1, value: 1 }, (to) => {
       layer = to - 1;
       draw();
-    })), under);
+    })), note, under);
 
-  async function next() {
+  // Drawing and writing have a slot each: a picture of what stands there must not take the place of the token that is being written.
+  async function next(slot) {
     const input = await app.give(ids ? { ids } : { text }, writer);
-    const seen = await app.look({ answer: { top: 20 }, attention: { group: group.name, fit: 128, layers: [layer], heads: [head] } }, { model: writer, input, edits: [], slot: "tour-writer" });
+    const seen = await app.look({ answer: { top: 20 }, attention: { group: group.name, fit: 128, layers: [layer], heads: [head] } }, { model: writer, input, edits: [], slot: `tour-${slot}` });
     if (!seen) return null;
     const { top } = seen.answer;
     const heated = softmax(top.map(({ logit }) => logit), temperature);
@@ -169,7 +172,7 @@ function model(container, app, t, writer) {
 
   const draw = () => run(async (isNewest) => {
     if (!text.trim()) return;
-    const guessed = await next();
+    const guessed = await next("draw");
     if (!guessed || !isNewest()) return;
     guesses(list, guessed.top.slice(0, SHOWN).map((one) => ({ ...one, text: quoted(one.text) })));
     const attention = Object.values(guessed.seen.arrays).find((array) => array.from === "attention" || array.type === "u8");
@@ -181,12 +184,16 @@ function model(container, app, t, writer) {
   async function write(count) {
     if (isWriting) return;
     isWriting = true;
+    note.replaceChildren();
     try {
       for (let one = 0; one < count && container.isConnected; one++) {
-        const guessed = await next();
+        const guessed = await next("write");
         if (!guessed) break;
         const { id, piece } = guessed.top[drawFrom(guessed.top.map(({ share }) => share), Math.random())];
-        if (isMark(piece)) break;
+        if (isMark(piece)) {
+          note.replaceChildren(...rich(t("ends", { piece })));
+          break;
+        }
         ids = [...guessed.input.tokens.map((token) => token.id), id];
         bytes.push(...bytesOf(piece));
         field.value = text + textOf(bytes);

@@ -16,7 +16,7 @@ use super::writing::{WritingFields, finish_reason, finished, language, parse, us
 use super::{logprobs, now};
 use crate::http::shape::json_answer;
 use crate::http::{App, RequestId, body};
-use crate::models::{Place, SequenceService, Served, Service, TextRequest};
+use crate::models::{Place, SequenceFields, SequenceService, Served, Service, TextRequest};
 use crate::refusal::Refusal;
 use crate::work::WorkError;
 
@@ -46,6 +46,10 @@ pub struct CompletionFields {
     pub logprobs: Option<usize>,
     /// Whether the answer begins with the prompt
     pub echo: Option<bool>,
+    /// The language of the prompt, for translators of several languages: `en_XX`, or `en`
+    pub from: Option<String>,
+    /// The language to translate to
+    pub to: Option<String>,
 }
 
 /// The body, for its description.
@@ -73,6 +77,14 @@ pub async fn complete(State(app): State<Arc<App>>, request: Request) -> Result<R
         return write_sequences(&app, &served, sequences, own, &writing, id).await;
     }
     let model = language(&served, "complete texts")?;
+    for (name, given) in [("from", &own.from), ("to", &own.to)] {
+        if given.is_some() {
+            return Err(Refusal::field(
+                name,
+                format!("`{name}` is for translators, but `{}` is {}", served.name, served.what),
+            ));
+        }
+    }
     let options = writing.options(USUAL_TOKENS, own.logprobs)?;
     let (count, format) = (writing.count()?, writing.format()?);
     let echo = own.echo.unwrap_or(false);
@@ -254,11 +266,12 @@ async fn write_sequences(
     }
     let place = served.place()?;
     writing.check_tokens()?;
-    let max_tokens = writing.most_tokens();
+    let fields = SequenceFields { max_tokens: writing.most_tokens(), from: own.from, to: own.to };
+    sequences.check_languages(&fields)?;
     let mut asked = Vec::new();
     for prompt in prompts(app, &own.prompt)? {
         match prompt {
-            Prompt::Text(text) => asked.push(sequences.write(text, max_tokens)),
+            Prompt::Text(text) => asked.push(sequences.write(text, fields.clone())),
             Prompt::Tokens(_) => return Err(Refusal::field("prompt", "this model takes texts, not tokens")),
         }
     }

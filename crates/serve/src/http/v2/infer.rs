@@ -18,7 +18,8 @@ use crate::http::openai::{WritingFields, finished, parse};
 use crate::http::shape::json_answer;
 use crate::http::{App, body, cannot};
 use crate::models::{
-    ImageService, LanguageService, Recording, Served, Service, TextRequest, TextService, TranscribeOptions,
+    ImageService, LanguageService, Recording, SequenceFields, Served, Service, TensorShape, TextRequest, TextService,
+    TranscribeOptions,
 };
 use crate::refusal::Refusal;
 
@@ -38,7 +39,7 @@ pub struct InferRequest {
     pub inputs: Vec<GivenTensor>,
     /// The outputs that are wanted; without any, the first that the model has
     pub outputs: Option<Vec<AskedOutput>>,
-    /// `binary_data_output`; for language models also `max_tokens`, `temperature` and others of `/v1/completions`
+    /// `binary_data_output`; for language models also `max_tokens`, `temperature` and others of `/v1/completions`, for translators `from` and `to`
     #[schema(value_type = Option<Object>)]
     pub parameters: Option<Json>,
 }
@@ -117,16 +118,12 @@ pub async fn infer(
         }
     };
     let all_binary = flag(asked.parameters.as_ref(), "binary_data_output");
-    let input = known.inputs.first().map_or("", |input| input.name);
-    let tensor = match <[(String, Tensor); 1]>::try_from(inputs) {
-        Ok([(name, tensor)]) if name == input => tensor,
-        _ => return Err(Refusal::bad(format!("this model takes one input, `{input}`"))),
-    };
+    let tensors = in_order(inputs, &known.inputs)?;
     let place = served.place()?;
     let mut outputs = Vec::new();
     let mut bytes = Vec::new();
     for (name, is_binary) in wanted {
-        let found = compute(&app, &served, name, tensor.clone(), asked.parameters.as_ref()).await?;
+        let found = compute(&app, &served, name, tensors.clone(), asked.parameters.as_ref()).await?;
         outputs.push(found.write(name, (is_binary || all_binary).then_some(&mut bytes)));
     }
     drop(place);
@@ -146,6 +143,25 @@ pub async fn infer(
     Ok(response)
 }
 
+/// The inputs in the order in which the model has them; each must be there once, and no other, and all of one batch.
+fn in_order(mut given: Vec<(String, Tensor)>, known: &[TensorShape]) -> Result<Vec<Tensor>, Refusal> {
+    let mut tensors: Vec<Tensor> = Vec::new();
+    for input in known {
+        if let Some(place) = given.iter().position(|(name, _)| name == input.name) {
+            tensors.push(given.swap_remove(place).1);
+        }
+    }
+    if tensors.len() < known.len() || !given.is_empty() {
+        let names: Vec<String> = known.iter().map(|input| format!("`{}`", input.name)).collect();
+        let count = if known.len() == 1 { "one input" } else { "two inputs" };
+        return Err(Refusal::bad(format!("this model takes {count}, {}", names.join(" and "))));
+    }
+    if tensors.windows(2).any(|pair| pair[0].shape.first() != pair[1].shape.first()) {
+        return Err(Refusal::bad("all inputs of a batch have equally many rows"));
+    }
+    Ok(tensors)
+}
+
 fn flag(parameters: Option<&Json>, name: &str) -> bool {
     parameters.and_then(|parameters| parameters.get(name)).and_then(Json::as_bool).unwrap_or(false)
 }
@@ -154,19 +170,27 @@ async fn compute(
     app: &Arc<App>,
     served: &Served,
     output: &str,
-    input: Tensor,
+    mut inputs: Vec<Tensor>,
     parameters: Option<&Json>,
 ) -> Result<Tensor, Refusal> {
+    let pairs = if inputs.len() > 1 { inputs.pop() } else { None };
+    let input = inputs.pop().ok_or_else(|| Refusal::bad("there is no input"))?;
     let (count, most) = (input.shape.first().copied().unwrap_or(0), app.limits.inputs);
     if count == 0 || count > most {
         return Err(Refusal::bad(format!("a batch has between 1 and {most} rows; this one has {count}")));
     }
     match &served.service {
         Service::Images(images) => images_of(images, output, input).await,
-        Service::Texts(texts) => texts_of(texts, output, texts_in(input)?).await,
+        Service::Texts(texts) => {
+            let pairs = pairs.map(texts_in).transpose()?;
+            texts_of(texts, output, texts_in(input)?, pairs).await
+        }
         Service::Language(language) => written(app, served, language, texts_in(input)?, parameters).await,
         Service::Sequences(sequences) => {
-            let asked = texts_in(input)?.into_iter().map(|text| sequences.write(text, None));
+            let parameters = parameters.map(|parameters| body::parse(parameters.to_string().as_bytes())).transpose()?;
+            let fields: SequenceFields = parameters.unwrap_or_default();
+            sequences.check_languages(&fields)?;
+            let asked = texts_in(input)?.into_iter().map(|text| sequences.write(text, fields.clone()));
             let all = futures_util::future::try_join_all(asked).await?;
             Ok(Tensor::of_texts(all.into_iter().map(|one| one.text).collect()))
         }
@@ -201,18 +225,24 @@ async fn images_of(images: &ImageService, output: &str, input: Tensor) -> Result
 
 fn texts_in(input: Tensor) -> Result<Vec<String>, Refusal> {
     if input.shape.len() > 2 || (input.shape.len() == 2 && input.shape[1] != 1) {
-        return Err(Refusal::bad("`text` has the shape [batch] or [batch, 1]"));
+        return Err(Refusal::bad("texts have the shape [batch] or [batch, 1]"));
     }
-    let Values::Texts(texts) = input.values else { return Err(Refusal::bad("`text` is BYTES")) };
+    let Values::Texts(texts) = input.values else { return Err(Refusal::bad("texts are BYTES")) };
     let text = |text: Vec<u8>| String::from_utf8(text).map_err(|_| Refusal::bad("a text is not UTF-8"));
     texts.into_iter().map(text).collect()
 }
 
-async fn texts_of(texts: &TextService, output: &str, inputs: Vec<String>) -> Result<Tensor, Refusal> {
-    if inputs.iter().any(String::is_empty) {
+async fn texts_of(
+    texts: &TextService,
+    output: &str,
+    inputs: Vec<String>,
+    pairs: Option<Vec<String>>,
+) -> Result<Tensor, Refusal> {
+    if inputs.iter().chain(pairs.iter().flatten()).any(String::is_empty) {
         return Err(Refusal::bad("a text is empty"));
     }
-    let inputs: Vec<TextInput> = inputs.into_iter().map(|text| TextInput { text, pair: None }).collect();
+    let mut pairs = pairs.unwrap_or_default().into_iter();
+    let inputs: Vec<TextInput> = inputs.into_iter().map(|text| TextInput { text, pair: pairs.next() }).collect();
     if output == "answer" {
         let answers = inputs.into_iter().map(|input| texts.answer(input, USUAL_TOP));
         let answers = futures_util::future::try_join_all(answers).await?;

@@ -16,7 +16,7 @@ use vitreous_runtime::text::TextModel;
 
 use super::inputs::SpokenWords;
 use super::{TokenSeen, Watched, WatchedInput, WatchedModel};
-use crate::models::{Recording, Served, Service, TranscribeOptions};
+use crate::models::{Recording, SequenceFields, Served, Service, TranscribeOptions};
 use crate::work::WorkError;
 
 /// The most tokens of a text that is watched: what attention takes grows with their square.
@@ -94,7 +94,10 @@ impl Watched {
                 check_bytes(&text, MOST_TOKENS)?;
                 let target = match target {
                     Some(target) => target,
-                    None => sequences.write(text.clone(), Some(MOST_TOKENS / 2)).await?.text,
+                    None => {
+                        let writing = SequenceFields { max_tokens: Some(MOST_TOKENS / 2), ..SequenceFields::default() };
+                        sequences.write(text.clone(), writing).await?.text
+                    }
                 };
                 check_bytes(&target, MOST_TOKENS)?;
                 blocking(move || pair_input(&model, text, target)).await
