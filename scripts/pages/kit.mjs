@@ -85,10 +85,11 @@ export class Kit {
     return page;
   }
 
-  // When nothing is asked of the server any more, and what was asked is drawn.
+  // When nothing is asked of the server any more, nothing on the page says that it is busy, and what was asked is drawn.
   async settled(page) {
     const end = Date.now() + SETTLED_MS;
-    for (let quiet = 0; quiet < 4; quiet = page.openRequests.size ? 0 : quiet + 1) {
+    const isBusy = async () => page.openRequests.size || (await page.evaluate(() => document.querySelector("[aria-busy=true]") !== null));
+    for (let quiet = 0; quiet < 4; quiet = (await isBusy()) ? 0 : quiet + 1) {
       if (Date.now() > end) throw new Error(`still asked for: ${[...page.openRequests].map((request) => request.url()).join(", ")}`);
       await page.waitForTimeout(40);
     }

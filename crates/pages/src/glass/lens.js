@@ -12,6 +12,9 @@ export const needs = "input";
 
 const TOP = 5;
 const MOST_SERIES = 5;
+// What all tokens would be answered takes much longer than what one would. It is asked for once, when nothing has changed for so long
+// (milliseconds), so that who types waits for the chart alone.
+const PAUSE = 250;
 
 let page = null;
 
@@ -20,7 +23,10 @@ export function mount(place, app) {
   return page.draw();
 }
 
-export function unmount() { page = null; }
+export function unmount() {
+  clearTimeout(page?.waiting);
+  page = null;
+}
 
 export function update(change) {
   if (["input", "edits", "other-input", "token"].some((name) => change.has(name))) page?.draw(change);
@@ -47,18 +53,30 @@ class Lens {
 
   async draw(change) {
     const { app } = this;
-    const [one, all] = await Promise.all([
-      app.look({ lens: { token: app.token, top: TOP, follow: MOST_SERIES } }, { slot: "lens" }),
-      this.isText && !(change?.size === 1 && change.has("token")) ? app.look({ lens: { token: "all", top: 1 } }, { slot: "lens-all" }) : null,
-    ]);
+    if (this.isText && !(change?.size === 1 && change.has("token"))) this.#drawGridSoon(change ? PAUSE : 0);
+    const one = await app.look({ lens: { token: app.token, top: TOP, follow: MOST_SERIES } }, { slot: "lens" });
     if (page !== this || !one?.lens) return;
     this.places = one.lens.map((place) => ({ ...place, top: place.top ?? place.tokens?.[0]?.top ?? [] }));
     this.layer.input.max = this.places.length - 1;
     this.at = Math.min(this.at ?? this.places.length - 1, this.places.length - 1);
     this.#drawChart(one.followed ?? []);
     this.#show(this.at);
-    if (all?.lens) this.#drawGrid(all.lens);
-    else if (this.isText) this.#mark();
+    if (this.isText) this.#mark();
+  }
+
+  #drawGridSoon(pause) {
+    clearTimeout(this.waiting);
+    this.grid.setAttribute("aria-busy", "true");
+    const mine = setTimeout(async () => {
+      try {
+        const all = await this.app.look({ lens: { token: "all", top: 1 } }, { slot: "lens-all" });
+        if (page === this && this.waiting === mine && all?.lens) this.#drawGrid(all.lens);
+      } catch (error) {
+        if (page === this && this.waiting === mine) this.grid.replaceChildren(h("p", { class: "note warn" }, error.message));
+      }
+      if (this.waiting === mine) this.grid.removeAttribute("aria-busy");
+    }, pause);
+    this.waiting = mine;
   }
 
   // Answers that are likely at the end or on the way, as lines over the layers.
