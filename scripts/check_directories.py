@@ -101,7 +101,9 @@ def language(check):
 
 @torch.inference_mode()
 def albert(check, directory):
-    tokenizer, peer = hf.AutoTokenizer.from_pretrained(directory), hf.AlbertForMaskedLM.from_pretrained(directory).eval()
+    # Of a `vocab.txt`, transformers' own choice for ALBERT makes unknown tokens alone: it wants a SentencePiece model.
+    tokenizers = hf.BertTokenizer if (directory / "vocab.txt").exists() else hf.AutoTokenizer
+    tokenizer, peer = tokenizers.from_pretrained(directory), hf.AlbertForMaskedLM.from_pretrained(directory).eval()
     mask = tokenizer.mask_token
     texts = [f"C C ( = O ) {mask}", f"{mask} 1 = C C = C C = 1", f"N C ( C ) C ( = {mask} ) O"]
     for text, line in zip(texts, check.run("fill", directory, "--json", "--top", 20, *texts)):

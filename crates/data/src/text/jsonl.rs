@@ -8,9 +8,15 @@ use super::PairsError;
 use super::lines::Lines;
 use super::pairs::{Languages, ReadPairs};
 
-/// The keys of source and target: of translations, and of articles with their summaries (XSum, CNN/DailyMail, others).
-const KEYS: [[&str; 2]; 4] =
-    [["source", "target"], ["document", "summary"], ["article", "highlights"], ["text", "summary"]];
+/// The keys of source and target: of translations, of articles with their summaries (XSum, CNN/DailyMail, others), and of texts that belong
+/// together, as sentence-transformers has them.
+const KEYS: [[&str; 2]; 5] = [
+    ["source", "target"],
+    ["document", "summary"],
+    ["article", "highlights"],
+    ["text", "summary"],
+    ["anchor", "positive"],
+];
 
 /// Reads the pairs. If no languages are given, they are those of the first line's translation, which must have exactly two: the first
 /// is the source.

@@ -1,5 +1,5 @@
-"""Makes edits.safetensors: logits of the encoder-decoders in the fixtures of t5, bart and transformer, with one value edited by a PyTorch
-hook. A name is `FAMILY/MODEL PATH EDIT`, with our path and the edit as `pairs/tests.rs` knows it.
+"""Makes edits.safetensors: logits of the encoder-decoders in the fixtures of t5, bart, whisper and transformer, with one value edited by a
+PyTorch hook. A name is `FAMILY/MODEL PATH EDIT`, with our path and the edit as `pairs/tests.rs` knows it.
 
     python make_edits.py        (torch, transformers, safetensors)
 """
@@ -77,13 +77,18 @@ def plan(heads):
 
 def hugging_face(family, name, parts_of, out):
     folder = FAMILIES / family / "tests/fixtures" / name
-    model = hf.AutoModelForSeq2SeqLM.from_pretrained(folder, attn_implementation="eager").eval()
     given = load_file(folder / "expected.safetensors")
-    source, lengths, target = given["source"].long(), given["source_lengths"].long(), given["target"].long()
-    mask = (torch.arange(source.shape[1])[None] < lengths[:, None]).long()
+    target = given["target"].long()
+    if "mel" in given:
+        model = hf.WhisperForConditionalGeneration.from_pretrained(folder, attn_implementation="eager").eval()
+        inputs = {"input_features": given["mel"].transpose(1, 2)}
+    else:
+        model = hf.AutoModelForSeq2SeqLM.from_pretrained(folder, attn_implementation="eager").eval()
+        source, lengths = given["source"].long(), given["source_lengths"].long()
+        inputs = {"input_ids": source, "attention_mask": (torch.arange(source.shape[1])[None] < lengths[:, None]).long()}
     parts = parts_of(model)
     heads = getattr(model.config, "num_heads", None) or model.config.decoder_attention_heads
-    run = lambda: model(input_ids=source, attention_mask=mask, decoder_input_ids=target).logits
+    run = lambda: model(**inputs, decoder_input_ids=target).logits
     with torch.no_grad():
         difference = (run() - given["logits"]).abs().max()
         assert difference < 1e-4, (family, name, difference)
@@ -132,6 +137,8 @@ def main():
         hugging_face("t5", name, t5_parts, out)
     for name in ["model", "mbart", "marian"]:
         hugging_face("bart", name, bart_parts, out)
+    for name in ["model", "scaled"]:
+        hugging_face("whisper", name, bart_parts, out)
     torch.set_default_dtype(torch.float64)
     of_translator("post", (False, False, False, False), out)
     of_translator("pre", (True, True, False, True), out)
