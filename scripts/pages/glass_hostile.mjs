@@ -11,6 +11,7 @@ export const checks = [
   ["what is no picture is refused with a sentence", noPicture],
   ["two tabs do not know of each other", twoTabs],
   ["a server goes away and comes back, without a model", serverGone],
+  ["an address of a model that is not served gives the models to choose from", notServed],
   ["a server that was started again, or has loaded its models again, is given the inputs again", givenAgain],
 ];
 
@@ -95,6 +96,16 @@ async function serverGone(kit) {
   await page.context().close();
   await last.stop();
   return answer ? [] : ["no answer of the other model"];
+}
+
+async function notServed(kit) {
+  const page = await kit.page("#model=nothing&view=attention");
+  const choice = page.locator("#view .models button", { hasText: /^small$/ });
+  await choice.waitFor();
+  await choice.click();
+  const answer = await changed(page, () => (vitreous.model?.name === "small" && vitreous.answer?.top ? document.querySelector("#view .headgrid")?.className ?? "" : ""), "", 20_000);
+  const isTold = await page.locator("#banner").isVisible();
+  return [...(answer ? [] : ["the view does not open"]), ...(isTold ? ["the banner stays"] : []), ...(await kit.close(page))];
 }
 
 async function givenAgain(kit) {

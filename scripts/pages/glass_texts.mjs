@@ -10,7 +10,8 @@ export const checks = [
   ["a target can be given to a translator", givenTarget],
   ["a recording is written down anew with a part switched off, as by the command", heardAnew],
   ["a token of a context is rewritten in the context", rewrittenContext],
-  ["the parts of each stack of layers can be switched off", stacks],
+  ["the parts of each stack of layers have numbers, and can be switched off", stacks],
+  ["layers and parts of a model of vectors have numbers", vectors],
 ];
 
 const SOUND = "crates/train/tests/fixtures/transcribe/short.wav";
@@ -101,18 +102,68 @@ async function rewrittenContext(kit) {
 }
 
 async function stacks(kit) {
-  const page = await kit.page("#model=translator&view=parts");
+  const page = await kit.page("#model=translator&view=parts&text=one two");
   const paths = () => [...document.querySelectorAll("button[role=gridcell]")].map((cell) => cell.dataset.path.split(".").slice(0, 3).join("."));
+  const numbers = () => [...document.querySelectorAll(".parts-grid .number")].map((cell) => cell.textContent).filter(Boolean).join(" ");
   const faults = [];
-  if (!(await page.locator(".view.parts > .note").textContent()).includes("one stack")) faults.push("the page does not say why there are no numbers");
-  for (const [name, start] of [["encoder", "encoder.0.attention"], ["cross", "decoder.0.cross_attention"]]) {
+  const seen = [];
+  for (const [name, start] of [["encoder", "encoder.0.attention"], ["cross", "decoder.0.cross_attention"], ["decoder", "decoder.0.attention"]]) {
     await page.locator(".controls select").selectOption(name);
     await kit.settled(page);
     const [first] = await page.evaluate(paths);
     if (first !== start) faults.push(`of ${name} the first part is ${first}`);
+    const { heads, mlps } = await page.evaluate(async (group) => (await vitreous.look({ effects: { group } })).effects, name);
+    const written = (value) => (Math.abs(value) < 0.005 ? "0" : value.toFixed(2).replace("-", "\u2212"));
+    const expected = heads.flatMap((layer, at) => [...layer, ...(mlps.length ? [mlps[at]] : [])]).map(written).join(" ");
+    const shown = await page.evaluate(numbers);
+    if (shown !== expected) faults.push(`of ${name} it shows ${shown}, and the server says ${expected}`);
+    seen.push(shown);
   }
-  // A model whose answer is no list of outcomes has nothing that layers could say early: the page says so.
-  const sentence = await kit.page("#model=sentence&view=lens");
-  if (!(await sentence.locator(".view.lens .note").textContent()).includes("vector")) faults.push("the page does not say why layers have no answer");
+  if (new Set(seen).size !== 3) faults.push("groups have the same numbers");
+  const legend = await page.locator(".parts-desk .legend .name").textContent();
+  if (!legend.includes("log-probability of the whole text")) faults.push(`the numbers are called “${legend}”`);
+  // A link that names no group opens the one that holds the change.
+  const other = await kit.page("#model=translator&view=parts&text=one two&edits=decoder.0.mlp:zero");
+  const cell = other.locator("button[role=gridcell][data-path='decoder.0.mlp']");
+  if (!(await cell.count()) || (await cell.getAttribute("aria-pressed")) !== "true") faults.push("a change of the decoder is not shown");
+  // Speech takes long: nothing is begun before it is asked for.
+  const ear = await kit.page("#model=speech&view=parts");
+  await drop(ear, { name: "a.wav", type: "audio/wav", bytes: readFileSync(join(kit.root, SOUND)) });
+  await changed(ear, () => vitreous.answer?.text ?? null, null, 30_000);
+  await kit.settled(ear);
+  if (await ear.evaluate(numbers)) faults.push("numbers of speech are computed before they are asked for");
+  await ear.locator(".controls button[data-value=effects]").click();
+  await ear.waitForSelector(".parts-desk .legend");
+  if (!(await ear.evaluate(numbers))) faults.push("parts of a model of speech have no numbers");
+  return faults;
+}
+
+async function vectors(kit) {
+  const faults = [];
+  const page = await kit.page("#model=sentence&view=lens");
+  await page.waitForSelector(".lens-table td");
+  const shown = await page.evaluate(() => [...document.querySelectorAll(".lens-table td")].map((cell) => cell.textContent).reverse());
+  const cosines = await page.evaluate(async () => (await vitreous.look({ lens: {} })).lens.map(({ cosine }) => cosine));
+  if (shown.join() !== cosines.map((cosine) => cosine.toFixed(3).replace("-", "\u2212")).join()) faults.push(`layers show ${shown}, and the server says ${cosines}`);
+  // The slider is in line with the plot, and its place with the dashed line.
+  for (const at of [0, cosines.length - 1]) {
+    await page.locator(".lens .slider input").fill(String(at));
+    const [thumb, mark] = await page.evaluate((at) => {
+      const [input, line] = [".lens .slider input", ".lens .lines-chart .mark"].map((one) => document.querySelector(one).getBoundingClientRect());
+      return [at ? input.right - 8 : input.left + 8, line.left];
+    }, at);
+    if (Math.abs(thumb - mark) > 1) faults.push(`in place ${at} the slider is at ${thumb}, and the line at ${mark}`);
+  }
+  // What is said of a model is true of it: this one has neither class token nor final norm.
+  const small = await kit.page("#model=small&view=lens");
+  const lede = await small.locator(".view.lens .lede").textContent();
+  if (!lede.includes("patches are pooled") || lede.includes("norm")) faults.push(`of the small model it says “${lede}”`);
+  await page.evaluate(() => vitreous.set({ view: "parts" }));
+  await page.waitForSelector(".parts-desk .legend");
+  const legend = await page.locator(".parts-desk .legend .name").textContent();
+  if (!legend.includes("cosine")) faults.push(`numbers of parts are called “${legend}”`);
+  const before = await page.evaluate(() => document.querySelector(".parts-desk .signed-bars").textContent);
+  await page.locator("button[role=gridcell]").first().click();
+  await changed(page, () => document.querySelector(".parts-desk .signed-bars").textContent, before);
   return faults;
 }

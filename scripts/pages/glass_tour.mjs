@@ -52,10 +52,10 @@ const attempts = {
   },
   2: async (page) => {
     const before = await page.locator(".tour-figure table").innerText();
-    await page.locator(".patch-cells button").nth(10).click();
+    await page.locator(".patch-cells button").nth(5).click();
     await until(page, (text) => document.querySelector(".tour-figure table").innerText !== text, before);
-    const picture = await page.evaluate(() => document.querySelector(".patches img").naturalWidth);
-    return [picture === 0 && "there is no picture"];
+    await until(page, () => document.querySelector(".patches img").naturalWidth > 0);
+    return [];
   },
   3: async (page) => {
     const before = await page.locator(".tour-bars").innerText();
@@ -72,10 +72,11 @@ const attempts = {
     return [];
   },
   5: async (page) => {
+    await until(page, () => document.querySelectorAll(".lens-chart polyline").length === 4);
     const before = await page.locator(".said").innerText();
     await page.locator(".flow-line .place").first().click();
     await until(page, (text) => document.querySelector(".said").innerText !== text, before);
-    return [(await page.locator(".lens-chart polyline").count()) !== 4 && "not four curves"];
+    return [];
   },
   6: async (page) => {
     await page.locator(".tour-figure > .row button").click();

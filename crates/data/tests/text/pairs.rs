@@ -99,7 +99,7 @@ fn parallel_files_go_together_line_by_line() {
 }
 
 #[test]
-fn json_lines_have_two_forms() {
+fn json_lines_have_their_forms() {
     let plain = "{\"source\": \"one\", \"target\": \"eins\", \"id\": 3}\n\n{\"target\": \"zwei\\n\", \"source\": \"\\u0065\\u0301\"}\r\n{\"source\": \"\", \"target\": \"x\"}";
     let (pairs, empty) = read_one("a.jsonl", plain.as_bytes()).unwrap();
     assert_eq!((pairs, empty), (vec![pair("one", "eins"), pair("\u{e9}", "zwei")], 1));
@@ -110,6 +110,14 @@ fn json_lines_have_two_forms() {
     let folder = folder(&[("a.jsonl", hub)]);
     let found = read(&folder.path().join("a.jsonl"), Some(&languages("de", "en"))).unwrap();
     assert_eq!(found.pairs, [pair("eins", "one"), pair("zwei", "two")]);
+
+    // As datasets of summaries and of sentence-transformers name them.
+    for [source, target] in
+        [["document", "summary"], ["article", "highlights"], ["text", "summary"], ["anchor", "positive"]]
+    {
+        let line = format!("{{\"{target}\": \"eins\", \"{source}\": \"one\"}}");
+        assert_eq!(read_one("a.jsonl", line.as_bytes()).unwrap().0, [pair("one", "eins")], "{source}");
+    }
 }
 
 #[test]

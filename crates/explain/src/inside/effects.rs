@@ -136,7 +136,8 @@ impl Inside<'_> {
     }
 }
 
-fn of_logits(logits: &[f32], output: usize) -> [f64; 2] {
+/// The logit of an output, and its log-probability.
+pub(crate) fn of_logits(logits: &[f32], output: usize) -> [f64; 2] {
     let logit = f64::from(logits[output]);
     [logit, logit - log_sum(logits)]
 }

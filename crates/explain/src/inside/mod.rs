@@ -19,6 +19,7 @@ use crate::error::ExplainError;
 use crate::inputs::{InputValues, fill};
 
 pub use attribution::{Attribution, LayerParts};
+pub(crate) use effects::of_logits;
 pub use effects::{HeadEffects, PatchEffects};
 pub use lens::{Reading, Said};
 pub use nearest::NearestTokens;

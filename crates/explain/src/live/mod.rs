@@ -7,6 +7,7 @@
 
 mod attention;
 mod edits;
+mod effects;
 mod input;
 mod pass;
 mod plan;
@@ -20,15 +21,16 @@ use vitreous_models::{Gives, Model, OnDevice, Takes};
 
 use crate::error::ExplainError;
 use crate::inside::Inside;
-use attention::LiveWeights;
+use attention::{LiveAttention, LiveWeights};
 use edits::Place;
 use plan::{PlanKey, Ready, Skeleton};
 use tail::Tail;
 
 pub use attention::{AttentionGroup, MASKED};
 pub use edits::{LiveChange, LiveEdit};
+pub use effects::PartEffects;
 pub use input::{Lengths, LiveInput};
-pub use pass::{LayerLogits, LayerSays, Pass};
+pub use pass::{LayerEnds, LayerLogits, LayerSays, Pass};
 pub use values::{LiveRange, LiveValue};
 
 /// Plans that are kept, of each kind.
@@ -54,8 +56,12 @@ pub struct LayerGroup {
 /// The groups of a model's layers, read off its graph.
 pub fn layer_groups(model: &Model) -> Result<Vec<LayerGroup>, ExplainError> {
     let lengths = Lengths { tokens: 1, target: 1, masked: 0 };
+    Ok(groups_of(&Skeleton::of(model, lengths)?.attentions))
+}
+
+fn groups_of(attentions: &[LiveAttention]) -> Vec<LayerGroup> {
     let mut groups: Vec<LayerGroup> = Vec::new();
-    for one in Skeleton::of(model, lengths)?.attentions {
+    for one in attentions {
         match groups.iter_mut().find(|known| known.group == one.group) {
             Some(known) => known.layers += 1,
             None => {
@@ -73,7 +79,7 @@ pub fn layer_groups(model: &Model) -> Result<Vec<LayerGroup>, ExplainError> {
             }
         }
     }
-    Ok(groups)
+    groups
 }
 
 /// Refuses a value that is clamped and taken from another run as well: the command would clamp it before, and a plan does so behind.

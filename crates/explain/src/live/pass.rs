@@ -4,10 +4,10 @@ use super::attention::{AttentionGroup, AttentionRead, LiveWeights};
 use super::edits::{LiveChange, LiveEdit, Place};
 use super::input::{Lengths, LiveInput};
 use super::plan::{Ready, Skeleton};
-use super::tail::{Tail, TailKey, rows_for};
+use super::tail::{Tail, TailEnd, TailKey, rows_for};
 use super::{Live, MOST_PLANS};
 use crate::error::ExplainError;
-use crate::inside::Said;
+use crate::inside::{Said, of_logits};
 
 /// A run, with its values in memory.
 pub struct Pass<'l, 'm> {
@@ -34,6 +34,15 @@ pub struct LayerLogits {
     pub layer: Option<usize>,
     /// One for every output.
     pub logits: Vec<f32>,
+}
+
+/// What the end of a model whose answer is a vector makes of a layer's stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerEnds {
+    /// Which layer, from 0; `None` for the stream before the first.
+    pub layer: Option<usize>,
+    /// A vector of each token, or a single one where the model pools them itself.
+    pub vectors: super::LiveValue,
 }
 
 impl Pass<'_, '_> {
@@ -140,6 +149,17 @@ impl Pass<'_, '_> {
         self.rows_behind(&stream, tokens)
     }
 
+    /// The log-probability of what is written: of each token behind the one that the decoder reads in its place, all added up.
+    pub fn log_probability(&mut self, written: &[u32]) -> Result<f64, ExplainError> {
+        let rows: Vec<usize> = (0..written.len()).collect();
+        let (logits, outputs) = self.logits(&rows)?;
+        let of_token = |(logits, &id): (&[f32], &u32)| match (id as usize) < outputs {
+            true => Ok(of_logits(logits, id as usize)[1]),
+            false => Err(ExplainError::NotThere { what: "token", asked: id as usize, count: outputs }),
+        };
+        logits.chunks_exact(outputs.max(1)).zip(written).map(of_token).sum()
+    }
+
     /// The stream of a path: `[tokens, dim]`.
     fn stream(&self, path: &str) -> Result<super::LiveValue, ExplainError> {
         let found = self.ready().value(path).map(|(numbers, shape)| super::LiveValue::matrix(shape, numbers.to_vec()));
@@ -156,7 +176,7 @@ impl Pass<'_, '_> {
         // An edit of single tokens, or with numbers for each, needs all of them in their places.
         let is_placed = edits.iter().any(|edit| edit.tokens.is_some() || matches!(edit.change, LiveChange::From(_)));
         let rows = if is_placed { count } else { rows_for(tokens.len(), self.longest()) };
-        let at = self.tail(rows, &edits)?;
+        let at = self.tail(rows, &edits, TailEnd::Result)?;
         let outputs = self.live.tails[at].outputs();
         let mut found = Vec::with_capacity(tokens.len() * outputs);
         if is_placed {
@@ -193,10 +213,10 @@ impl Pass<'_, '_> {
     }
 
     /// The end of the model for so many rows, by its place.
-    fn tail(&mut self, rows: usize, edits: &[LiveEdit]) -> Result<usize, ExplainError> {
+    fn tail(&mut self, rows: usize, edits: &[LiveEdit], end: TailEnd) -> Result<usize, ExplainError> {
         let lengths = self.tail_lengths(rows);
         let last = self.skeleton().streams.last().map(|(_, path)| path.clone()).unwrap_or_default();
-        let key = TailKey { lengths, last, edits: edits.iter().map(LiveEdit::intervention).collect() };
+        let key = TailKey { lengths, last, edits: edits.iter().map(LiveEdit::intervention).collect(), end };
         if let Some(at) = self.live.tails.iter().position(|tail| tail.is_for(&key)) {
             return Ok(at);
         }
@@ -259,14 +279,32 @@ impl Pass<'_, '_> {
         streams.into_iter().map(logits).collect()
     }
 
+    /// Of a model whose answer is a vector: what its end makes of the stream after each layer. `of_tokens` says whether that are the vectors
+    /// of all tokens, which somebody else pools.
+    pub fn lens_vectors(&mut self, of_tokens: bool) -> Result<Vec<LayerEnds>, ExplainError> {
+        let streams = self.skeleton().streams.clone();
+        let end = if of_tokens { TailEnd::Tokens } else { TailEnd::Result };
+        let ends = |(layer, path): (_, String)| {
+            let stream = self.stream(&path)?;
+            let (numbers, columns) = self.whole_behind(&stream, end)?;
+            Ok(LayerEnds { layer, vectors: super::LiveValue::matrix(&[columns], numbers) })
+        };
+        streams.into_iter().map(ends).collect()
+    }
+
     /// What the model's end makes of a stream, and how many outputs there are.
     fn logits_after(&mut self, path: &str, tokens: &[usize]) -> Result<(Vec<f32>, usize), ExplainError> {
         let stream = self.stream(path)?;
         if self.is_by_token() {
             return self.rows_behind(&stream, tokens);
         }
+        self.whole_behind(&stream, TailEnd::Result)
+    }
+
+    /// What the end of a model makes of all of a stream.
+    fn whole_behind(&mut self, stream: &super::LiveValue, end: TailEnd) -> Result<(Vec<f32>, usize), ExplainError> {
         let edits = self.tail_edits();
-        let at = self.tail(stream.shape[0], &edits)?;
+        let at = self.tail(stream.shape[0], &edits, end)?;
         let outputs = self.live.tails[at].outputs();
         Ok((self.live.tails[at].run(&stream.numbers)?.to_vec(), outputs))
     }

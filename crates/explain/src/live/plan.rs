@@ -88,13 +88,14 @@ impl Skeleton {
             None => Vec::new(),
         };
         // What has a name is found by it after edits, too.
-        let results = stages::results(&graph).into_iter().map(|(stage, path)| {
-            let is_same =
-                |name: &str| graph.find(name).is_ok_and(|value| graph.find(&path).is_ok_and(|of| of == value));
-            let named = is_same(&stage) && is_editable(&stage);
-            let path = if named { stage.clone() } else { path };
-            (stage, path)
-        });
+        let results =
+            stages::steps(&graph, None).into_iter().map(|step| (step.own.name, step.result)).map(|(stage, path)| {
+                let is_same =
+                    |name: &str| graph.find(name).is_ok_and(|value| graph.find(&path).is_ok_and(|of| of == value));
+                let named = is_same(&stage) && is_editable(&stage);
+                let path = if named { stage.clone() } else { path };
+                (stage, path)
+            });
         let stages: Vec<(String, String)> = results.collect();
         let is_logits = |path: &&String| built.get("logits").is_some_and(|logits| graph.find(path) == Ok(logits));
         let logits = stages.iter().map(|(_, path)| path).find(is_logits).cloned();

@@ -25,6 +25,16 @@ pub(crate) struct TailKey {
     pub lengths: Lengths,
     pub last: String,
     pub edits: Vec<Intervention>,
+    pub end: TailEnd,
+}
+
+/// What is computed at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TailEnd {
+    /// The model's main result.
+    Result,
+    /// The vectors of all tokens.
+    Tokens,
 }
 
 /// So many rows at once, for `wanted`, in a model that takes no more than `longest`.
@@ -43,7 +53,10 @@ impl Tail {
         let mut graph = Graph::for_inference();
         let call = key.lengths.call();
         let built = graph.with_interventions(&interventions, |graph| model.architecture.build(graph, &call))?;
-        let logits = built.result()?;
+        let logits = match key.end {
+            TailEnd::Result => built.result()?,
+            TailEnd::Tokens => built.need("tokens")?,
+        };
         let outputs = graph.shape_of(logits).columns();
         let plan = source.plan(&mut graph, &[logits])?;
         let executor = source.executor("what a layer would say", None, plan)?;

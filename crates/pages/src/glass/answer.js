@@ -3,6 +3,7 @@
 import { Bars } from "./chart.js";
 import { h, map } from "./dom.js";
 import { readable } from "./tokens.js";
+import { bytesOf, textOf } from "./tour/pieces.js";
 import { heat } from "./views/heat.js";
 import { percent, scaleOf, short } from "./views/numbers.js";
 
@@ -49,7 +50,7 @@ export class Answer {
       gauge: h("span", { class: "gauge", "aria-hidden": "true" }, h("i")),
       bars,
       more: h("div", { class: "more" }),
-      time: h("p", { class: "hint number time" }),
+      time: h("p", { class: "hint number time", title: app.t("took-hint") }),
     };
     const { kicker, before, label, score, doubt, gauge, more, time } = this.#parts;
     this.#place.replaceChildren(kicker, h("div", { class: "big" }, before, label, score), gauge, doubt, bars.element, more, time);
@@ -60,7 +61,7 @@ export class Answer {
   #append({ label }) {
     const app = this.#app;
     const { text } = app.input?.what ?? {};
-    if (text !== undefined) app.set({ text: text + label, example: null, token: null });
+    if (text !== undefined) app.set({ text: text + textOf(bytesOf(label)), example: null, token: null });
   }
 
   async #ask() {
@@ -133,7 +134,7 @@ export class Answer {
       }
     }
     // A written text: the less sure, the darker.
-    if (answer.tokens && answer.rewritten) parts.push(h("p", { class: "hint" }, app.t("text-before")));
+    if (answer.tokens) parts.push(h("p", { class: "hint" }, app.t(answer.rewritten ? "text-before" : "darker-unsure")));
     if (answer.tokens) parts.push(h("div", { class: "written" }, answer.tokens.map(({ text, probability }) => h("span", {
       class: "word", title: percent(probability ?? 0), style: { "--share": (1 - (probability ?? 1)).toFixed(3) },
     }, readable(text ?? "")))));

@@ -6,6 +6,7 @@ import { exampleOf, examplesOf, isFile, modality, textOf } from "./examples.js";
 import { Inputs } from "./inputs.js";
 import { Looking } from "./looking.js";
 import { language, translate } from "./strings.js";
+import { setByteLevel } from "./tour/pieces.js";
 
 // Pictures as the model sees them, graphs of inputs of different lengths, and dropped files, of each the last ones.
 const KEEP = 32;
@@ -148,6 +149,7 @@ export class App {
     const model = this.models.find((one) => one.name === this.state.model) ?? (this.state.model ? null : this.models[0]);
     if (model !== this.model) {
       [this.model, this.input, this.base, this.answer, this.answerBefore, this.painted] = [model, null, null, null, null, null];
+      setByteLevel(model?.byte_level);
       this.tell(["model"]);
     }
     if (!model) {
@@ -379,7 +381,11 @@ export class App {
   }
 
   // The numbers of the group of layers that is looked at, and the layer and head within it.
-  get group() { return this.model?.groups?.find((one) => one.name === this.state.group) ?? this.model?.groups?.[0] ?? null; }
+  // Of a sound, attention tells most by the moments at which each token was heard.
+  get group() {
+    const named = (name) => this.model?.groups?.find((one) => one.name === name);
+    return named(this.state.group) ?? (this.model?.takes === "audio" && this.state.view === "attention" ? named("cross") : null) ?? this.model?.groups?.[0] ?? null;
+  }
   get layer() { return Math.min(this.state.layer ?? (this.group?.layers ?? 1) - 1, (this.group?.layers ?? 1) - 1); }
   get head() { return Math.min(Math.max(this.state.head ?? 0, 0), (this.group?.heads ?? 1) - 1); }
   get token() {

@@ -3,6 +3,7 @@
 import { pathOf } from "./app.js";
 import { CellMap } from "./cells.js";
 import { button, h, map as mapCanvas, segmented, svg, toggle, choice } from "./dom.js";
+import { modality } from "./examples.js";
 import { HeadGrid } from "./headgrid.js";
 import { PictureMap } from "./picturemap.js";
 import { readable, tokensOf } from "./tokens.js";
@@ -19,8 +20,12 @@ const SMALL = 24;
 const LARGE = 256;
 // Of longer texts the large map and the lines show one query at a time.
 const MOST_LINES = 400;
-// The window of a model of speech.
+// The window of a model of speech, and how many places its encoder has for each second.
 const SECONDS = 30;
+const PER_SECOND = 50;
+// Names beside a map without room for all, and marks of time below it.
+const MOST_NAMES = 36;
+const MOST_MARKS = 5;
 
 let page = null;
 
@@ -40,6 +45,18 @@ export function update(change) {
   else if (["layer", "head", "token"].some((name) => change.has(name))) page.choose(change);
 }
 
+// Of a list of names those that have room beside a map, each with its place from 0 to 1.
+function someOf(names) {
+  const step = Math.ceil(names.length / MOST_NAMES);
+  return names.map((name, at) => [name, (at + 0.5) / names.length]).filter((_, at) => at % step === 0);
+}
+
+// Round seconds from 0 to the end of a window.
+function marksOf(window) {
+  const step = [0.1, 0.2, 0.5, 1, 2, 5].find((one) => window / one <= MOST_MARKS) ?? 10;
+  return Array.from({ length: Math.floor(window / step + 1e-6) + 1 }, (_, at) => at * step);
+}
+
 class Page {
   constructor(place, app) {
     Object.assign(this, { place, app, hover: null, root: false });
@@ -55,7 +72,7 @@ class Page {
     this.controls = h("div", { class: "controls" });
     this.off = button("", () => this.#switch());
     this.place.append(
-      h("div", { class: "head" }, this.heading, h("p", { class: "lede" }, app.t("attention-lede"))),
+      h("div", { class: "head" }, this.heading, h("p", { class: "lede" }, app.t("attention-lede", { what: app.t(`point-at-${modality(app.model)}`) }))),
       h("div", { class: "attention-desk" },
         h("div", { class: "attention-large" }, this.controls, this.says, this.large),
         h("div", { class: "attention-all" }, h("h3", {}, app.t("all-heads")), h("p", { class: "hint" }, app.t(this.isPicture ? "all-heads-picture" : "all-heads-text")), this.grid.element)));
@@ -179,9 +196,14 @@ class Page {
     const high = array.maximum?.[0] ?? array.high ?? 1;
     const values = Float32Array.from(array.data, (byte) => (byte / 255) * high);
     if (this.isLong) {
-      const seconds = (count) => Array.from({ length: count }, (_, at) => this.app.t("second-of", { s: ((SECONDS * (at + 0.5)) / count).toFixed(1) }));
-      const tokens = (count) => Array.from({ length: count }, (_, at) => readable(this.app.input.tokens[Math.floor((at * this.app.input.tokens.length) / count)]?.text ?? String(at)));
-      return { rows: app.group.name === "cross" ? tokens(rows) : seconds(rows), columns: seconds(columns), values };
+      // A shorter window than the usual one is there place by place.
+      const window = columns < LARGE ? columns / PER_SECOND : SECONDS;
+      const second = (s) => app.t("second-of", { s });
+      const seconds = (count) => Array.from({ length: count }, (_, at) => second(((window * (at + 0.5)) / count).toFixed(window < SECONDS ? 2 : 1)));
+      const tokens = (count) => Array.from({ length: count }, (_, at) => readable(app.input.tokens[Math.floor((at * app.input.tokens.length) / count)]?.text ?? String(at)));
+      const marks = marksOf(window).map((s) => [second(Number(s.toFixed(1))), s / window]);
+      const names = app.group.name === "cross" ? tokens(rows) : seconds(rows);
+      return { rows: names, columns: seconds(columns), values, down: app.group.name === "cross" ? someOf(names) : marks, across: marks };
     }
     const name = (count) => Array.from({ length: count }, (_, at) => (count === app.tokenCount ? this.picture.nameOf(at) : String(Math.round((at * app.tokenCount) / count))));
     return { rows: name(rows), columns: name(columns), values };
@@ -217,7 +239,7 @@ class Page {
     } };
   }
 
-  // A map without names: what is pointed at is said.
+  // A map of many cells, with names of some rows, and marks of time: what is pointed at is said.
   #makeWide() {
     const { app } = this;
     const canvas = mapCanvas(app.t("attention-map"), {});
@@ -225,8 +247,10 @@ class Page {
       const { rows, columns, values } = part.shown;
       this.says.textContent = app.t("cell-says", { row: quoted(rows[row]), column: quoted(columns[column]), weight: percent(values[row * columns.length + column]) });
     });
-    const part = { element: h("div", { class: "wide-map" }, cells.element), shown: null, show: (shown) => {
+    const [down, across] = ["down", "across"].map((side) => h("div", { class: `marks ${side}`, "aria-hidden": "true" }));
+    const part = { element: h("div", { class: "wide-map" }, down, cells.element, across), shown: null, show: (shown) => {
       part.shown = shown;
+      for (const [place, marks] of [[down, shown.down], [across, shown.across]]) place.replaceChildren(...marks.map(([text, share]) => h("span", { style: { "--at": share } }, text)));
       cells.size(shown.rows.length, shown.columns.length);
       paintWeights(canvas, shown, this.root);
       this.says.textContent = app.t("point-at-cell");

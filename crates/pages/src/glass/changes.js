@@ -1,7 +1,7 @@
 // What is changed inside the model: every edit with its slider, the link and the command line that do the same.
 
 import { button, h, slider } from "./dom.js";
-import { examplesOf } from "./examples.js";
+import { examplesOf, modality } from "./examples.js";
 
 export class Changes {
   #app;
@@ -24,7 +24,7 @@ export class Changes {
     const isOther = app.input && app.base && app.input.input !== app.base.input;
     if (!edits.length && !isOther) {
       this.#rows.clear();
-      this.#place.replaceChildren(h("p", { class: "kicker" }, app.t("changes")), h("p", { class: "hint" }, app.t("no-changes")));
+      this.#place.replaceChildren(h("p", { class: "kicker" }, app.t("changes")), h("p", { class: "hint" }, this.#hint()));
       return;
     }
     // Rows stay while their slider is dragged.
@@ -40,6 +40,12 @@ export class Changes {
       button(app.t("copy-link"), (event) => this.#copy(new URL(app.link({}), location.href).href, event.currentTarget)),
       this.copyCommand, this.#saving()), this.command, ...(this.#isInLink() ? [] : [h("p", { class: "hint" }, app.t("link-without-file"))]));
     this.#command();
+  }
+
+  // What can be changed, which follows from what the model takes.
+  #hint() {
+    const app = this.#app;
+    return app.t("no-changes", { more: app.model ? app.t(`no-changes-${modality(app.model)}`) : "" });
   }
 
   // What the model was given, as the file that the command reads.

@@ -36,9 +36,13 @@ export class Bars {
   }
 }
 
+// Where the first and the last value of lines are drawn, as shares of the drawing's width: what stands below can be in line with them.
+const [WIDTH, LEFT, RIGHT] = [640, 46, 14];
+export const PLOT = { from: LEFT / WIDTH, to: 1 - RIGHT / WIDTH };
+
 // Lines over an even axis: `series`: { name, values, colour }. The name of the drawing says what it shows.
-export function lines({ series, width = 640, height = 220, low, high, ticks, xTicks, label, mark = null }) {
-  const [left, right, top, bottom] = [46, 14, 10, 26];
+export function lines({ series, width = WIDTH, height = 220, low, high, ticks, xTicks, label, mark = null }) {
+  const [left, right, top, bottom] = [LEFT, RIGHT, 10, 26];
   const count = Math.max(...series.map(({ values }) => values.length));
   const x = (at) => left + (at / Math.max(1, count - 1)) * (width - left - right);
   const y = (value) => top + (1 - (value - low) / (high - low || 1)) * (height - top - bottom);

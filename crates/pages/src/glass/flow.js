@@ -82,12 +82,16 @@ class Flow {
       if (groups.at(-1)?.fold !== (stage.fold ?? null)) groups.push({ fold: stage.fold ?? null, stages: [] });
       groups.at(-1).stages.push(stage);
     }
-    const layers = groups.filter(({ fold }) => fold);
-    const hidden = layers.length > MOST_ROWS && !this.isUnfolded ? layers.slice(2, -2) : [];
+    // Layers of one stack stand together; the first of each is large, so that its stages have names.
+    const stacks = Map.groupBy(groups.filter(({ fold }) => fold), ({ fold }) => stackOf(fold));
+    this.stacks = new Set(stacks.keys());
+    const first = [...stacks.values()].map(([layer]) => layer);
+    const folded = (layers) => (layers.length > MOST_ROWS && !this.isUnfolded ? layers.slice(2, -2) : []);
+    const hidden = new Map([...stacks.values()].flatMap((layers) => folded(layers).map((layer, at, all) => [layer, at === 0 ? all.length : 0])));
     this.rows.replaceChildren(this.#ends("in"));
     for (const group of groups) {
-      if (hidden.includes(group)) {
-        if (group === hidden[0]) this.rows.append(button(app.t("unfold", { n: hidden.length }), () => {
+      if (hidden.has(group)) {
+        if (hidden.get(group)) this.rows.append(button(app.t("unfold", { n: hidden.get(group) }), () => {
           this.isUnfolded = true;
           this.key = "";
           this.draw();
@@ -95,7 +99,7 @@ class Flow {
         for (const stage of group.stages) this.cards.set(stage.path, null);
         continue;
       }
-      this.rows.append(this.#row(group, group === layers[0] || !group.fold));
+      this.rows.append(this.#row(group, first.includes(group) || !group.fold));
     }
     this.rows.append(this.#ends("out"));
     const step = app.state.step;
@@ -127,13 +131,14 @@ class Flow {
 
   #row({ fold, stages }, isLarge) {
     const { app } = this;
-    const cells = stages.flatMap((stage, at) => [at > 0 || fold ? h("span", { class: "arrow", "aria-hidden": "true" }, joins(stage) ? "⊕" : "→") : "", this.#card(stage, fold)]);
+    const cells = stages.flatMap((stage, at) => [at > 0 || fold ? h("span", { class: "arrow", "aria-hidden": "true" }, this.#arrow(stage)) : "", this.#card(stage, fold)]);
     const row = h("div", { class: "flow-row", role: "group", "aria-label": fold ?? app.t("outside") });
+    const [stack, layer] = fold ? [stackOf(fold), fold.split(".").at(-1)] : [];
     const name = fold
       ? h("button", { type: "button", class: "row-name", "aria-expanded": String(isLarge), onclick: () => {
         const isOpen = row.classList.toggle("large");
         name.setAttribute("aria-expanded", String(isOpen));
-      } }, h("b", {}, fold.split(".").at(-1)), h("span", {}, fold.split(".").slice(0, -1).join(".")))
+      } }, h("b", {}, layer), h("span", {}, stack))
       : h("span", { class: "row-name plain" });
     row.classList.toggle("large", isLarge);
     row.classList.toggle("bare", !fold);
@@ -141,11 +146,18 @@ class Flow {
     return row;
   }
 
+  // How a stage goes on from the one before it: adds it to a stream, reads it, or has nothing to do with it.
+  #arrow(stage) {
+    if (stage.joins) return "⊕";
+    const before = this.stages[this.stages.indexOf(stage) - 1];
+    return stage.reads?.includes(before?.path) ? "→" : "";
+  }
+
   #card(stage, fold) {
     const { app } = this;
     const canvas = mapCanvas(app.t("values-of", { name: stage.name ?? stage.path }), { "aria-hidden": "true" });
     const said = h("span", { class: "stats number" });
-    const label = fold && stage.path.startsWith(`${fold}.`) ? stage.path.slice(fold.length + 1) : (stage.path === fold ? app.t("stream") : stage.name ?? stage.path);
+    const label = fold ? (stage.stage === fold ? app.t("stream") : stage.path.slice(fold.length + 1)) : this.stacks.has(stage.path) ? `${stage.path}: ${app.t("stream")}` : stage.name ?? stage.path;
     const card = h("button", { type: "button", class: "stage-card", "aria-expanded": "false", dataset: { path: stage.path }, title: `${stage.path} · ${stage.op} · ${stage.shape.join(" × ")}`, onclick: () => app.set({ step: this.openPath === stage.path ? null : stage.path }, { replace: true }) },
       h("span", { class: "name" }, label), canvas, h("span", { class: "shape number" }, stage.shape.join(" × ")), said);
     this.cards.set(stage.path, { card, canvas, said });
@@ -157,6 +169,7 @@ class Flow {
     const array = this.arrays[stage.path];
     // Logits of every token would be millions of numbers: they are not computed for a picture.
     if (card) card.card.classList.toggle("unseen-value", !array);
+    if (card && !array) card.said.textContent = this.app.t("too-large-to-draw");
     if (!card || !array) return;
     const [rows, columns] = array.shape.length > 1 ? array.shape.slice(-2) : [1, array.shape[0] ?? 1];
     // A few large values would leave all others one colour.
@@ -229,4 +242,5 @@ class Flow {
   }
 }
 
-const joins = (stage) => (stage.reads?.length ?? 0) > 1 && /sum|add|residual/.test(stage.op ?? "");
+// The stack of a layer: `decoder` of `decoder.3`.
+const stackOf = (fold) => fold.split(".").slice(0, -1).join(".");

@@ -11,8 +11,8 @@ const MOST_BARS = 24;
 const MASKED = -3e38;
 
 export class Lecture {
-  constructor(app, { group, layer, path }) {
-    Object.assign(this, { app, group, layer, path, key: null, turn: 0 });
+  constructor(app, { group, layer, path }, stage) {
+    Object.assign(this, { app, group, layer, path, stage, key: null, turn: 0 });
     this.head = choice(app.t("head"), Array.from({ length: group.heads }, (_, head) => [head, String(head)]), app.head, (head) => app.set({ head: Number(head) }, { replace: true }));
     this.queries = h("div", { class: "lecture-queries" });
     this.steps = h("ol", { class: "lecture" });
@@ -62,6 +62,12 @@ export class Lecture {
     }
   }
 
+  // Whether the vectors come from a norm before this attention, and not from one that ends the layer before.
+  #readsNorm() {
+    const [layer] = this.path.match(/^.*\.\d+\./) ?? [""];
+    return (this.stage.reads ?? []).some((path) => /norm/.test(path) && path.startsWith(layer));
+  }
+
   get query() { return Math.min(this.app.token, (this.queryCount ?? Infinity) - 1); }
 
   // ---- Values.
@@ -90,7 +96,7 @@ export class Lecture {
     const { app, parts, width, tokens, query } = this;
     const { k, v, q, own } = this.data;
     const name = quoted(this.nameOf(query));
-    parts.ask.textContent = app.t("step-query-says", { token: name, n: width });
+    parts.ask.textContent = app.t("step-query-says", { token: name, n: width, vector: app.t(this.#readsNorm() ? "vector-normed" : "vector-plain"), turned: /rotary/.test(this.stage.op) ? app.t("turned-by-position") : "" });
     strip(parts.q, q, 1, width);
     [k, v].forEach((values, at) => {
       const { canvas } = this.rows[at];

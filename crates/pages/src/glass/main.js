@@ -42,7 +42,7 @@ function drawFrame() {
   const links = VIEWS.map(({ id }) => h("a", { href: app.link({ view: id, step: null }), "aria-current": id === viewId() ? "page" : null, onclick: (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
-    app.set({ view: id, step: null });
+    choose(id);
   } }, app.t(`view-${id}`)));
   const nav = byId("views");
   const had = nav.contains(document.activeElement);
@@ -52,6 +52,12 @@ function drawFrame() {
   if (current) nav.scrollLeft = Math.max(0, current.offsetLeft - nav.offsetLeft - 40);
   drawModels();
   drawSettings();
+}
+
+// On a phone a view stands below input and answer: whoever chooses it is taken to it.
+function choose(id) {
+  app.set({ view: id, step: null });
+  if (matchMedia("(max-width: 860px)").matches) byId("view").scrollIntoView();
 }
 
 function drawModels() {
@@ -96,7 +102,7 @@ function drawTrouble() {
   const text = { gone: "gone", model: "model-gone", none: "no-model", input: "input-refused" }[trouble.kind];
   banner.className = trouble.kind;
   banner.replaceChildren(h("span", {}, app.t(text, trouble)),
-    ...(trouble.kind === "model" ? app.models.slice(0, 6).map(({ name }) => button(name, () => app.set({ model: name }))) : []),
+    ...(trouble.kind === "model" && !lacksModel() ? app.models.slice(0, 6).map(({ name }) => button(name, () => app.set({ model: name }))) : []),
     ...(trouble.kind === "none" ? [button(app.t("retry"), () => app.reload())] : []));
 }
 
@@ -114,17 +120,30 @@ function askKey(message) {
 
 // ---- The view.
 
+const needsInput = () => VIEWS.find(({ id }) => id === viewId()).needs === "input";
+
+// Whether a view stands empty because the address names a model that is not served, or there is none at all.
+const lacksModel = () => Boolean(needsInput() && !app.model && ["model", "none"].includes(app.trouble?.kind));
+
+// What stands in the place of a view that has nothing to show yet.
+function waiting() {
+  if (!lacksModel()) return [h("p", { class: "waiting" }, app.trouble || app.model?.takes === "audio" ? app.t("waiting-input") : app.t("loading"))];
+  const models = app.models.map(({ name, what, parameters }) => h("li", {}, button(name, () => app.set({ model: name })),
+    h("span", { class: "note" }, `${what ?? ""} · ${app.t("model-facts", { parameters: millions(parameters) })}`)));
+  return [h("h2", {}, app.t(models.length ? "choose-model" : "no-model")), h("ul", { class: "models" }, models)];
+}
+
 async function openView() {
-  const { id, file, needs } = VIEWS.find((one) => one.id === viewId());
+  const { id, file } = VIEWS.find((one) => one.id === viewId());
   const turn = ++open.turn;
   close();
   document.body.dataset.view = id;
-  document.body.classList.toggle("wide", needs === "none");
+  document.body.classList.toggle("wide", !needsInput() || lacksModel());
   document.title = `${app.t(`view-${id}`)} · Vitreous`;
   const place = h("section", { class: `view ${id}`, "aria-label": app.t(`view-${id}`) });
   byId("view").replaceChildren(place);
-  if (needs === "input" && !app.input) {
-    place.append(h("p", { class: "waiting" }, app.trouble || app.model?.takes === "audio" ? app.t("waiting-input") : app.t("loading")));
+  if (needsInput() && !app.input) {
+    place.append(...waiting());
     return;
   }
   if (id === "lens" && !app.model.can.includes("lens")) {
@@ -158,10 +177,10 @@ function close() {
 app.on((change) => {
   if (change.has("input") || app.trouble) document.body.classList.remove("starting");
   if (["model", "models", "lang", "view"].some((name) => change.has(name))) drawFrame();
-  if (change.has("trouble") || change.has("lang")) drawTrouble();
+  if (["trouble", "lang", "view"].some((name) => change.has(name))) drawTrouble();
   for (const part of Object.values(parts)) part.update(change);
   const isAnother = viewId() !== open.id || change.has("lang") || change.has("model");
-  if (isAnother && (open.id || change.has("view") || change.has("model") || change.has("lang") || change.has("input"))) openView();
+  if (isAnother && (open.id || ["view", "model", "lang", "input", "trouble"].some((name) => change.has(name)))) openView();
   else open.module?.update?.(change);
 });
 
@@ -172,7 +191,7 @@ addEventListener("keydown", (event) => {
   if (event.key === "Escape" && isTyping) event.target.blur();
   if (isTyping) return;
   const view = VIEWS[Number(event.key) - 1];
-  if (view) app.set({ view: view.id, step: null });
+  if (view) choose(view.id);
   if (event.key === "/") {
     const field = document.querySelector("#give textarea");
     if (field) event.preventDefault(), field.focus();

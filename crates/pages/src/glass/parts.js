@@ -4,7 +4,7 @@ import { pathOf } from "./app.js";
 import { choice, h, legend, segmented } from "./dom.js";
 import { OtherInput } from "./other.js";
 import { readable } from "./tokens.js";
-import { DIVERGING, textOn } from "./views/colours.js";
+import { DIVERGING, SEQUENTIAL, textOn } from "./views/colours.js";
 import { ARROWS } from "./views/choose.js";
 import { minus, short } from "./views/numbers.js";
 
@@ -27,13 +27,13 @@ export function update(change) {
   if (!page) return;
   if (change.has("group")) page.build();
   page.mark();
-  if (["input", "token", "other-input"].some((name) => change.has(name)) || (change.has("edits") && page.measure !== "none")) page.draw();
+  if (["input", "token", "other-input", "edits", "group"].some((name) => change.has(name))) page.renew(change);
 }
 
-// Why there are no numbers of parts.
-function whyNoNumbers({ gives, groups }) {
-  if (groups.length > 1) return "no-numbers-stacks";
-  return gives === "vector" ? "no-numbers-vector" : "no-numbers-span";
+// The group of layers that holds a path: `decoder.0.mlp` is of the decoder, and not of its attention to the encoder.
+function groupOf(path, groups) {
+  const begins = (pattern) => new RegExp(`^${pattern.replaceAll(".", "\\.").replace("#", "\\d+")}(\\.|$)`).test(path);
+  return groups.find(({ attention }) => begins(attention)) ?? groups.find(({ name, block }) => name !== "cross" && begins(block)) ?? null;
 }
 
 class Parts {
@@ -42,8 +42,19 @@ class Parts {
     const can = (name) => app.model.can.includes(name);
     const groups = app.model.groups ?? [];
     const measures = [["attribution", app.t("adds")], ["effects", app.t("without-it")], ["scores", app.t("induction")]].filter(([name]) => can(name));
+    // Where a run takes long, as many as there are parts are begun when they are asked for.
+    this.isSlow = can("effects") && (app.model.takes === "audio" || (app.model.gives === "vector" && app.model.takes !== "text"));
+    if (this.isSlow) measures.unshift(["none", app.t("nothing")]);
     this.measure = measures[0]?.[0] ?? "none";
+    this.measures = measures.length > 1 ? segmented(app.t("measure"), measures, this.measure, (measure) => {
+      this.measure = measure;
+      this.draw();
+    }) : null;
+    // A change in a group that is not shown would not be seen.
+    const changed = app.state.group ? null : app.state.edits.map(({ path }) => groupOf(path, groups)).find(Boolean);
+    if (changed && changed !== app.group) app.set({ group: changed.name, layer: null, head: null }, { replace: true });
     this.grid = h("div", { class: "parts-grid", role: "grid", "aria-label": app.t("parts-grid") });
+    this.lede = h("p", { class: "lede" });
     this.says = h("p", { class: "says number", "aria-live": "polite" });
     this.scale = h("div", {});
     this.note = h("p", { class: "note" });
@@ -51,19 +62,16 @@ class Parts {
     this.other = new OtherInput(app);
     this.other.element.hidden = true;
     place.append(
-      h("div", { class: "head" }, h("h2", {}, app.t("parts-title")), h("p", { class: "lede" }, app.t(measures.length ? "parts-lede" : "parts-lede-bare"))),
+      h("div", { class: "head" }, h("h2", {}, app.t("parts-title")), this.lede),
       h("div", { class: "controls" },
         groups.length > 1 ? choice(app.t("which"), groups.map(({ name }) => [name, app.t(`group-${name}`)]), app.group.name, (group) => app.set({ group, layer: null, head: null })) : "",
-        measures.length > 1 ? segmented(app.t("measure"), measures, this.measure, (measure) => {
-          this.measure = measure;
-          this.draw();
-        }) : "",
-        segmented(app.t("a-click"), [["zero", app.t("do-zero")], ["half", app.t("do-half")], ["from", app.t("do-from")]], this.act, (act) => {
+        this.measures ?? "",
+        h("span", { class: "choice" }, h("span", {}, app.t("a-click-does")), segmented(app.t("a-click"), [["zero", app.t("do-zero")], ["half", app.t("do-half")], ["from", app.t("do-from")]], this.act, (act) => {
           this.act = act;
           this.other.element.hidden = act !== "from";
-        })),
+        }))),
       this.other.element,
-      measures.length ? "" : h("p", { class: "note" }, app.t(whyNoNumbers(app.model))),
+      measures.length || app.model.gives !== "answers" ? "" : h("p", { class: "note" }, app.t("no-numbers-span")),
       h("div", { class: "parts-desk" }, h("div", {}, this.scale, h("div", { class: "scroll" }, this.grid), this.says, this.note), this.list));
     this.build();
   }
@@ -87,10 +95,11 @@ class Parts {
       const block = pathOf(group.block, layer);
       const attention = pathOf(group.attention, layer);
       const whole = h("button", { type: "button", role: "rowheader", class: "row-name", tabindex: -1, title: app.t("layer-off"), "aria-label": `${app.t("layer-n", { layer })}: ${app.t("layer-off")}`, onclick: () => this.#toggleLayer([attention, ...(hasMlp ? [`${block}.mlp`] : [])]), onkeydown: (event) => this.#key(event) }, String(layer));
-      const cells = [...Array.from({ length: group.heads }, (_, head) => this.#cell(`${attention}.heads.${head}`, layer, head)), hasMlp ? this.#cell(`${block}.mlp`, layer, group.heads) : ""];
-      this.rows.push([whole, ...cells.filter(Boolean)]);
+      const cells = Array.from({ length: group.heads }, (_, head) => this.#cell(`${attention}.heads.${head}`, layer, head));
+      if (hasMlp) cells.push(this.#cell(`${block}.mlp`, layer, group.heads));
+      this.rows.push([whole, ...cells]);
       this.totals[layer] = h("span", { role: "gridcell", class: "total number" });
-      return row([whole, ...cells, this.totals[layer]], app.t("layer-n", { layer }));
+      return row([whole, ...cells, hasMlp ? "" : h("span", { role: "gridcell" }), this.totals[layer]], app.t("layer-n", { layer }));
     });
     this.grid.replaceChildren(heading, ...rows);
     this.cells.forEach((cell, at) => { cell.button.tabIndex = at === 0 ? 0 : -1; });
@@ -161,17 +170,44 @@ class Parts {
 
   // ---- The numbers in it.
 
+  // What is shown of a run: a number for each part, by its measure and by what the model answers with.
+  get #kind() {
+    if (this.measure !== "effects") return this.measure;
+    if (this.app.model.gives === "vector") return "turns";
+    return this.app.model.groups.length > 1 ? "effects-text" : "effects";
+  }
+
+  // Numbers of the model as it is, whatever is changed inside.
+  get #isBare() { return ["effects", "scores"].includes(this.#kind); }
+  get #isOfToken() { return this.app.model.gives === "next_token" && this.measure !== "scores"; }
+
+  // Draws what shows something else after a change. What takes long is not begun again by itself.
+  renew(change) {
+    const matters = ["input", "other-input", "group"].some((name) => change.has(name)) || (change.has("edits") && !this.#isBare) || (change.has("token") && this.#isOfToken);
+    if (!matters || (this.measure === "none" && !change.has("group"))) return;
+    if (this.isSlow && !change.has("group")) {
+      this.measure = "none";
+      this.measures.choose("none");
+    }
+    this.draw();
+  }
+
   async draw() {
-    const { app } = this;
-    if (!app.group || this.measure === "none") return;
+    const { app, measure } = this;
+    const kind = this.#kind;
+    this.lede.textContent = app.t({ attribution: "parts-lede-adds", effects: "parts-lede-without", "effects-text": "parts-lede-without", turns: "parts-lede-turns", scores: "parts-lede-scores", none: "parts-lede-bare" }[kind]);
     const turn = ++this.turn;
-    const isText = app.model.gives === "next_token" && this.measure !== "scores";
-    const token = isText ? { token: app.token } : {};
-    this.grid.classList.toggle("waiting", this.measure === "effects");
+    if (!app.group || measure === "none") {
+      this.#show(null);
+      return;
+    }
+    const want = { "effects-text": { group: app.group.name }, turns: {} }[kind] ?? (this.#isOfToken ? { token: app.token } : {});
+    this.grid.classList.toggle("waiting", measure === "effects");
+    if (this.isSlow) this.note.textContent = app.t("runs-each", { n: this.cells.length });
     try {
-      const got = await app.look({ [this.measure]: token }, { slot: "parts", edits: this.measure === "attribution" ? app.state.edits : [] });
+      const got = await app.look({ [measure]: want }, { slot: "parts", edits: this.#isBare ? [] : app.state.edits });
       if (!got || turn !== this.turn || page !== this) return;
-      this.#show(got[this.measure], got[`${this.measure}_note`], got[`${this.measure}_of`]);
+      this.#show(got[measure], got[`${measure}_note`], got[`${measure}_of`]);
     } catch (error) {
       if (turn === this.turn) this.note.textContent = error.message;
     }
@@ -183,7 +219,11 @@ class Parts {
     this.note.textContent = note ?? "";
     if (!found) {
       for (const cell of this.cells) this.#paint(cell, null, 1);
+      this.totals.forEach((total) => { total.textContent = ""; });
+      this.scale.replaceChildren();
       this.list.replaceChildren();
+      this.grid.classList.remove("waiting");
+      this.mark();
       return;
     }
     const heads = { attribution: () => found.layers.map((layer) => layer.heads), effects: () => found.heads, scores: () => found.repeated?.induction ?? found.induction }[this.measure]();
@@ -192,7 +232,10 @@ class Parts {
     const valueOf = ({ layer, column }) => (column < count ? heads[layer]?.[column] : mlps[layer]) ?? null;
     const reach = Math.max(1e-9, ...this.cells.map((cell) => Math.abs(valueOf(cell) ?? 0)));
     for (const cell of this.cells) this.#paint(cell, valueOf(cell), reach);
-    this.scale.replaceChildren(legend({ low: short(-reach), high: `+${short(reach)}`, diverging: true, label: app.t({ attribution: "adds-scale", effects: "without-scale", scores: "induction-scale" }[this.measure], { token: readable(of?.label ?? app.answer?.top?.[0]?.label ?? "") }) }));
+    const kind = this.#kind;
+    const named = { token: readable(of?.label ?? app.answer?.top?.[0]?.label ?? "") };
+    const name = app.t({ attribution: "adds-scale", effects: "without-scale", "effects-text": "without-text-scale", turns: "turns-scale", scores: "induction-scale" }[kind], named);
+    this.scale.replaceChildren(legend({ low: kind === "turns" ? "0" : short(-reach), high: `${kind === "turns" ? "" : "+"}${short(reach)}`, diverging: kind !== "turns", label: name }));
     this.totals.forEach((total, layer) => {
       const of = this.measure === "attribution" ? found.layers[layer] : null;
       total.textContent = of ? minus(([...of.heads, of.attention_bias ?? 0, of.mlp].reduce((sum, value) => sum + value, 0)).toFixed(2)) : "";
@@ -203,12 +246,23 @@ class Parts {
 
   #paint(cell, value, reach) {
     cell.value = value;
+    const isSigned = this.#kind !== "turns";
     const share = Math.sign(value ?? 0) * Math.sqrt(Math.abs(value ?? 0) / reach);
-    const step = 3 * Math.round(255 * ((share + 1) / 2));
-    const [red, green, blue] = DIVERGING.subarray(step, step + 3);
+    const step = 3 * Math.round(255 * (isSigned ? (share + 1) / 2 : share));
+    const [red, green, blue] = (isSigned ? DIVERGING : SEQUENTIAL).subarray(step, step + 3);
     cell.button.style.backgroundColor = value === null ? "" : `rgb(${red}, ${green}, ${blue})`;
     cell.button.style.color = value === null ? "" : textOn([red, green, blue]);
-    cell.text.textContent = value === null ? "" : this.cells.length > 160 ? "" : Math.abs(value) < 0.005 ? "0" : minus(value.toFixed(2));
+    cell.text.textContent = value === null ? "" : this.cells.length > 160 ? "" : this.#written(value, isSigned ? 2 : 3);
+  }
+
+  #written(value, digits) {
+    return Math.abs(value) < 0.5 * 10 ** -digits ? "0" : minus(value.toFixed(digits));
+  }
+
+  // With its sign, unless it has none.
+  #signed(value, digits) {
+    if (this.#kind === "turns") return short(value);
+    return `${value >= 0 ? "+" : "−"}${Math.abs(value).toFixed(digits)}`;
   }
 
   // The strongest for and against, and what adds up to the logit.
@@ -218,7 +272,7 @@ class Parts {
     if (this.measure === "attribution") named.push({ path: app.t("embedding"), value: found.embedding ?? 0 }, { path: app.t("biases"), value: (found.bias ?? 0) + found.layers.reduce((sum, { attention_bias: bias }) => sum + (bias ?? 0), 0) });
     const order = named.sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
     const reach = Math.abs(order[0]?.value ?? 1) || 1;
-    const bar = ({ path, value }) => h("li", {}, h("span", { class: "mono" }, path), h("span", { class: value < 0 ? "signed against" : "signed", "aria-hidden": "true", style: { "--share": (Math.abs(value) / reach).toFixed(4) } }, h("i")), h("span", { class: "number" }, `${value >= 0 ? "+" : "−"}${Math.abs(value).toFixed(3)}`));
+    const bar = ({ path, value }) => h("li", {}, h("span", { class: "mono" }, path.split(/(?=\.)/).flatMap((part) => [h("wbr"), part])), h("span", { class: value < 0 ? "signed against" : "signed", "aria-hidden": "true", style: { "--share": (Math.abs(value) / reach).toFixed(4) } }, h("i")), h("span", { class: "number" }, this.#signed(value, 3)));
     const rest = order.slice(LISTED).reduce((sum, { value }) => sum + value, 0);
     const sum = this.measure === "attribution" ? [h("p", { class: "sum number" }, app.t("adds-sum", { rest: minus(rest.toFixed(3)), sum: minus((found.sum ?? 0).toFixed(3)), logit: minus((found.logit ?? 0).toFixed(3)) }))] : [];
     this.list.replaceChildren(h("h3", {}, app.t("strongest")), h("ol", { class: "signed-bars" }, order.slice(0, LISTED).map(bar)), ...sum);
@@ -227,6 +281,6 @@ class Parts {
   #say(cell) {
     const { app } = this;
     const edit = this.#editedPath(cell);
-    this.says.textContent = `${cell.path}${cell.value === null ? "" : `: ${cell.value >= 0 ? "+" : "−"}${Math.abs(cell.value).toFixed(4)}`} · ${app.t(edit ? "click-back" : `click-${this.act}`)}`;
+    this.says.textContent = `${cell.path}${cell.value === null ? "" : `: ${this.#signed(cell.value, 4)}`} · ${app.t(edit ? "click-back" : `click-${this.act}`)}`;
   }
 }

@@ -14,7 +14,7 @@ const LISTED = 16;
 
 export function openStage(app, stage, stages, onclose) {
   const layer = layerOf(app, stage.path);
-  const body = layer ? new Lecture(app, layer) : new Values(app, stage, stages);
+  const body = layer ? new Lecture(app, layer, stage) : new Values(app, stage, stages);
   const element = h("section", { class: "opened panel", "aria-label": stage.path },
     h("div", { class: "opened-head" }, h("h3", { class: "mono" }, stage.path), h("p", { class: "note number" }, facts(app, stage)), button("×", onclose, { class: "quiet close", "aria-label": app.t("close") })),
     body.element);

@@ -1,11 +1,15 @@
 // The tokens of a text as chips: one is chosen, and a chosen one can be rewritten.
 
 import { button, h } from "./dom.js";
+import { hex, lettersOf } from "./tour/pieces.js";
 
-// Spaces and line ends of a token are visible.
+// What is not seen of a token is written out: spaces, line ends, controls, bytes that are no whole letter.
 export function readable(text) {
   if (text === "") return "∅";
-  return text.replace(/^[ \u0120\u2581]+/, (spaces) => "\u00b7".repeat(spaces.length)).replaceAll("\n", "⏎").replaceAll("\u010a", "⏎").replaceAll("\t", "⇥");
+  const letters = lettersOf(text);
+  const [spaces, mark] = letters.trim() ? [/^ +/, "\u00b7"] : [/ +/g, "␣"];
+  return letters.replace(spaces, (some) => mark.repeat(some.length)).replaceAll("\n", "⏎").replaceAll("\t", "⇥").replaceAll("\u00a0", "nbsp")
+    .replace(/[\0-\x1f\x7f-\x9f]/g, (control) => hex(control.charCodeAt(0)));
 }
 
 export const tokensOf = (input, group) => (group === "decoder" || group === "self" || !input?.source_tokens ? input?.tokens : input.source_tokens) ?? [];

@@ -155,7 +155,10 @@ fn numbers(runs: &[RunRecord], names: &[String], differences: &[String]) -> Stri
         if values.iter().flatten().next().is_none() {
             continue;
         }
-        let best = best(row.better, &values, same_work).filter(|_| differences.is_empty());
+        // What reads the same is no better.
+        let texts: BTreeSet<String> = values.iter().flatten().map(|&value| (row.text)(value)).collect();
+        let stars = differences.is_empty() && (texts.len() > 1 || values.len() == 1);
+        let best = best(row.better, &values, same_work).filter(|_| stars);
         let cell = |value: &Option<f64>| {
             let class = if value.is_some() && *value == best { "number marked best" } else { "number marked" };
             format!("<td class=\"{class}\">{}</td>", value.map_or("–".to_string(), &row.text))

@@ -16,7 +16,7 @@ use crate::glass::{Seen, device};
 use crate::tiny::whisper;
 
 /// A translator of the smallest sizes that has learned nothing.
-fn translator(directory: &Path) {
+pub fn translator(directory: &Path) {
     let pairs: Vec<Pair> = ["one two three", "four five six", "seven eight nine"]
         .map(|text| Pair::new(text, &text.replace('e', "a")))
         .to_vec();
@@ -48,13 +48,13 @@ fn path_of(folder: &tempfile::TempDir) -> std::path::PathBuf {
     folder.path().join("model")
 }
 
-fn look(server: &Running, model: &str, body: &Value) -> Seen {
+pub fn look(server: &Running, model: &str, body: &Value) -> Seen {
     let answer = post_json(server.address, &format!("/glass/{model}/look"), body);
     assert_eq!(answer.status, 200, "{}", answer.text());
     Seen::of(&answer.body)
 }
 
-fn share(value: &Value) -> f64 {
+pub fn share(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
@@ -155,8 +155,6 @@ fn a_translator_shows_both_sides_as_explain_does() {
     // Without a target it is the model's own.
     let own = post_json(server.address, "/glass/translator/inputs", &json!({"text": "two four"})).ok();
     assert!(own["target"].is_string() && own["input"] != given["input"]);
-    post_json(server.address, "/glass/translator/look", &json!({"input": given["input"], "want": {"effects": {}}}))
-        .refused(400);
     server.finish().expect("an end");
 }
 

@@ -5,6 +5,7 @@ mod faults;
 mod glass;
 mod glass_hostile;
 mod glass_pairs;
+mod glass_parts;
 mod hostile;
 mod lifecycle;
 mod openai;

@@ -27,6 +27,12 @@ pub fn whisper(directory: &Path) {
     write(directory, "whisper_tiny_en", &[&narrow[..], &shallow].concat());
 }
 
+/// DINOv2, whose answer is a vector, for images of 28 x 28. Its layers add as much as those that have learned do.
+pub fn dinov2(directory: &Path) {
+    let sizes = [("image", 28), ("dim", 16), ("depth", 2), ("heads", 2), ("mlp_dim", 32), ("layer_scale", 1)];
+    write(directory, "vit_small_patch14_dinov2", &sizes);
+}
+
 /// CLIP for images of 32 x 32, with the tokenizer of a fixture.
 pub fn clip(directory: &Path) {
     let sizes = [("dim", 16), ("depth", 1), ("heads", 2), ("mlp_dim", 32), ("text_dim", 16), ("text_depth", 1)];

@@ -142,11 +142,11 @@ export function figure(container, app) {
   let cells = null;
   function build() {
     const head = [t("token"), t("key"), t("product"), "÷ √2", t("weight"), t("value"), t("share")];
-    cells = { query: tokens.map(() => null), rows: [], output: h("td", { class: "number" }), line: h("p", { class: "mono out-line" }) };
+    cells = { query: tokens.map(() => null), rows: [], output: h("td", { class: "number vector" }), line: h("p", { class: "mono out-line" }) };
     const query = [0, 1].map((axis) => input(numbers.queries, t("query"), chosen, axis));
     cells.query = query;
     const rows = tokens.map((token, at) => {
-      const made = { product: h("td", { class: "number" }), score: h("td", { class: "number" }), weight: h("td", { class: "number share" }), share: h("td", { class: "number" }) };
+      const made = { product: h("td", { class: "number" }), score: h("td", { class: "number" }), weight: h("td", { class: "number share" }), share: h("td", { class: "number vector" }) };
       cells.rows.push(made);
       const name = h("th", { scope: "row" }, h("i", { class: "swatch", style: { background: CATEGORIES[at] } }), token);
       const pair = (list, what) => h("td", { class: "pair" }, [0, 1].map((axis) => input(list, what, at, axis)));

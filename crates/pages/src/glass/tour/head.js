@@ -21,7 +21,7 @@ const SHOWN = 5;
 export function figure(container, app, { picture: model }) {
   if (!model) return missing(container, app);
   const group = model.groups[0];
-  let [input, layer, head, patch, grid, first] = [null, Math.min(1, group.layers - 1), 0, 5, null, 0];
+  let [input, layer, head, patch, grid, first] = [null, Math.min(1, group.layers - 1), 0, 10, null, 0];
   const place = h("div", { class: "two" });
   const under = h("div", { class: "stack" });
   const board = h("div", {});

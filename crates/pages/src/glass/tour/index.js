@@ -1,6 +1,7 @@
 // The path: a short tour from attention by hand to a decoder that writes, on the models at hand.
 
 import { button, clear, h } from "../dom.js";
+import { linked } from "./kit.js";
 import { common, steps } from "./text.js";
 
 export const id = "tour";
@@ -103,7 +104,7 @@ class Tour {
     // The same step in other colours: what stands below does not jump while its figure is drawn again.
     const before = isTurned ? null : this.page.querySelector(".tour-figure");
     if (before) figure.style.minHeight = `${before.offsetHeight}px`;
-    const words = step.words[app.lang].map((paragraph) => h("p", {}, paragraph));
+    const words = step.words[app.lang].map((paragraph) => h("p", {}, linked(paragraph)));
     clear(this.page);
     this.page.append(
       h("p", { class: "note tour-place" }, place), heading, h("div", { class: "tour-words" }, words), figure,

@@ -9,6 +9,12 @@ import { common } from "./text.js";
 // A text whose parts between backticks are code.
 export const rich = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));
 
+// A text with links: `[what is read](where it is)`. They open beside this page, which keeps its place.
+export const linked = (text) => text.split(/(\[[^\]]+\]\([^)]+\))/).map((part) => {
+  const [, name, href] = part.match(/^\[(.+)\]\((.+)\)$/) ?? [];
+  return href ? h("a", { href, target: "_blank", rel: "noreferrer" }, name) : part;
+});
+
 // Said in a figure's place where no model fits.
 export const missing = (container, app, what = common.noPictures) => container.append(h("p", { class: "note warn" }, rich(app.t(what))));
 

@@ -7,7 +7,7 @@ const words = {
   length: { en: "Tokens", zh: "词元数" },
   what: { en: "One layer, 12 heads of 64 numbers", zh: "一层，12 个头，每头 64 个数" },
   kind: { en: "Attention", zh: "注意力" },
-  products: { en: "Multiplications", zh: "乘法次数" },
+  products: { en: "Multipli\u00adcations", zh: "乘法次数" },
   memory: { en: "Weights in memory at once", zh: "同时占用内存的权重" },
   grows: { en: "Twice as long: work, memory", zh: "长度加倍：计算，内存" },
   full: { en: "Full, as by hand", zh: "完整，与手算相同" },
@@ -51,14 +51,14 @@ const KINDS = [
 
 export function figure(container, app) {
   const t = (key) => app.t(words[key]);
-  const cells = KINDS.map(() => [0, 1, 2].map(() => h("td", { class: "number" })));
+  const cells = KINDS.map(() => ["number", "number", "number vector"].map((name) => h("td", { class: name })));
   const rows = KINDS.map(([name], at) => h("tr", {}, h("th", { scope: "row" }, t(name)), cells[at]));
   const show = (power) => {
     const n = 2 ** power;
     KINDS.forEach(([, products, memory], at) => {
       cells[at][0].textContent = count(products(n));
       cells[at][1].textContent = bytes(memory(n));
-      cells[at][2].textContent = `× ${(products(2 * n) / products(n)).toPrecision(2)}, × ${(memory(2 * n) / memory(n)).toPrecision(2)}`;
+      cells[at][2].textContent = `×\u00a0${(products(2 * n) / products(n)).toPrecision(2)}, ×\u00a0${(memory(2 * n) / memory(n)).toPrecision(2)}`;
     });
   };
   const length = slider(t("length"), { min: 4, max: 20, step: 1, value: 10, format: (power) => (2 ** power).toLocaleString("en") }, show);

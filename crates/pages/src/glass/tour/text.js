@@ -1,4 +1,4 @@
-// What the tour says, in English and in Chinese: per step a title, a few sentences, and one thing to try.
+// What the tour says, in English and in Chinese: per step a title, a few sentences, and one thing to try. `[text](address)` is a link.
 
 export const common = {
   title: { en: "The path", zh: "导览" },
@@ -152,11 +152,11 @@ export const steps = {
     words: {
       en: [
         "You have seen every part. What remains is scale: the same blocks, wider, deeper, and over longer texts. Attention compares every token with every other, so its cost grows with the square of the length; the tricks below are about that.",
-        "Good companions to read: Attention Is All You Need (Vaswani et al., 2017), The Illustrated Transformer (Jay Alammar), The Annotated Transformer (Harvard NLP).",
+        "Good companions to read: [Attention Is All You Need](https://arxiv.org/abs/1706.03762) (Vaswani et al., 2017), [The Illustrated Transformer](https://jalammar.github.io/illustrated-transformer/) (Jay Alammar), [The Annotated Transformer](https://nlp.seas.harvard.edu/annotated-transformer/) (Harvard NLP).",
       ],
       zh: [
         "至此，每个部件你都看过了，剩下的就是规模：同样的模块，更宽、更深，处理更长的文本。注意力要把每个词元与其他所有词元逐一比较，所以开销随长度的平方增长；下面这些办法都是为此而来。",
-        "值得一读：Attention Is All You Need（Vaswani 等，2017）、The Illustrated Transformer（Jay Alammar）、The Annotated Transformer（Harvard NLP）。",
+        "值得一读：[Attention Is All You Need](https://arxiv.org/abs/1706.03762)（Vaswani 等，2017）、[The Illustrated Transformer](https://jalammar.github.io/illustrated-transformer/)（Jay Alammar）、[The Annotated Transformer](https://nlp.seas.harvard.edu/annotated-transformer/)（Harvard NLP）。",
       ],
     },
     attempt: {

@@ -2,7 +2,8 @@
 // the same word before.
 
 import { button, h, segmented, slider } from "../dom.js";
-import { percent, quoted } from "../views/numbers.js";
+import { readable } from "../tokens.js";
+import { percent } from "../views/numbers.js";
 import { heat } from "../views/heat.js";
 import { latest, rich } from "./kit.js";
 import { draw as drawFrom, softmax } from "./math.js";
@@ -167,14 +168,14 @@ function model(container, app, t, writer) {
     if (!seen) return null;
     const { top } = seen.answer;
     const heated = softmax(top.map(({ logit }) => logit), temperature);
-    return { seen, input, top: top.map((one, at) => ({ id: one.index, piece: one.label, text: textOf(bytesOf(one.label)), score: one.score, share: heated[at] })) };
+    return { seen, input, top: top.map((one, at) => ({ id: one.index, piece: one.label, score: one.score, share: heated[at] })) };
   }
 
   const draw = () => run(async (isNewest) => {
     if (!text.trim()) return;
     const guessed = await next("draw");
     if (!guessed || !isNewest()) return;
-    guesses(list, guessed.top.slice(0, SHOWN).map((one) => ({ ...one, text: quoted(one.text) })));
+    guesses(list, guessed.top.slice(0, SHOWN).map((one) => ({ ...one, text: readable(one.piece) })));
     const attention = Object.values(guessed.seen.arrays).find((array) => array.from === "attention" || array.type === "u8");
     const [rows, columns] = attention.shape.slice(-2);
     const values = Float32Array.from(attention.data.subarray(0, rows * columns), (weight, at) => (at % columns > Math.floor(at / columns) ? -Infinity : weight));
@@ -195,7 +196,7 @@ function model(container, app, t, writer) {
           break;
         }
         ids = [...guessed.input.tokens.map((token) => token.id), id];
-        bytes.push(...bytesOf(piece));
+        bytes.push(...bytesOf(piece, writer.byte_level));
         field.value = text + textOf(bytes);
         field.scrollTop = field.scrollHeight;
       }

@@ -1,4 +1,4 @@
-//! What takes longer than a run: what parts add to a logit, what happens without them, what kind of head a head is, what speaks for an answer.
+//! What takes longer than a run: what parts add to a logit, what kind of head a head is, what speaks for an answer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,10 +43,7 @@ impl LookWork<'_> {
             header["attribution_of"] = self.named_target(token, target);
         }
         if let Some(asked) = &want.effects {
-            let (token, target) = self.target(input, edits, asked)?;
-            let effects = self.live.inside(&input.live, edits, |inside| inside.head_effects(token, target));
-            header["effects"] = parts_json::effects(&effects.map_err(failed)?);
-            header["effects_of"] = self.named_target(token, target);
+            self.effects(input, edits, asked, header)?;
         }
         if want.scores.is_some() {
             header["scores"] = self.scores(input, edits)?;
@@ -60,12 +57,12 @@ impl LookWork<'_> {
         Ok(())
     }
 
-    fn named_target(&self, token: usize, target: usize) -> Json {
+    pub(super) fn named_target(&self, token: usize, target: usize) -> Json {
         json!({"token": token, "index": target, "label": self.model.label(target)})
     }
 
     /// The token and the output that are meant: the most probable output, if none is named.
-    fn target(
+    pub(super) fn target(
         &mut self,
         input: &WatchedInput,
         edits: &[LiveEdit],

@@ -52,9 +52,7 @@ pub(super) fn answer(
     match model {
         WatchedModel::Image(_) | WatchedModel::ImageText(_) => match pass.output("logits") {
             Some((logits, _)) => Ok((distribution(model, logits, top), None)),
-            None => {
-                Ok(vector(pass.output("features").map(|(numbers, _)| numbers.to_vec()).unwrap_or_default(), "model"))
-            }
+            None => Ok(vector(vector_of(model, pass), "model")),
         },
         WatchedModel::Text(text) => of_text(model, text, input, pass, asked, top),
         WatchedModel::Language(_) => {
@@ -89,6 +87,13 @@ fn following(input: &WatchedInput, pass: &mut Pass) -> Result<Json, WorkError> {
     Ok(Json::Array(actual))
 }
 
+/// The vector of a model that answers with one.
+pub(super) fn vector_of(model: &WatchedModel, pass: &Pass) -> Vec<f32> {
+    let of_tokens = matches!(model, WatchedModel::Text(_));
+    let of_model = pass.output(if of_tokens { "tokens" } else { "features" });
+    of_model.map(|(numbers, shape)| pooled(model, numbers, shape)).unwrap_or_default()
+}
+
 fn vector(numbers: Vec<f32>, pooling: &str) -> (Json, Option<Vec<f32>>) {
     let length = numbers.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
     (json!({"vector": {"width": numbers.len(), "length": length, "pooling": pooling}}), Some(numbers))
@@ -106,8 +111,7 @@ fn of_text(
         return Ok((masks(model, input, pass, asked, top)?, None));
     }
     let Some(head) = text.head() else {
-        let numbers = pass.output("tokens").map(|(numbers, shape)| pooled(text.sentence.pooling(), numbers, shape));
-        return Ok(vector(numbers.unwrap_or_default(), pooling_name(text.sentence.pooling())));
+        return Ok(vector(vector_of(model, pass), pooling_name(text.sentence.pooling())));
     };
     let (logits, columns) = pass.logits(&(0..input.tokens.len()).collect::<Vec<_>>()).map_err(failed)?;
     let answer = match head {
@@ -217,11 +221,12 @@ pub(super) fn usual_token(model: &WatchedModel, input: &WatchedInput) -> usize {
     }
 }
 
-/// One vector of those of all tokens.
-fn pooled(pooling: Pooling, numbers: &[f32], shape: &[usize]) -> Vec<f32> {
+/// One vector of those of all tokens; a model of images has pooled them itself.
+pub(super) fn pooled(model: &WatchedModel, numbers: &[f32], shape: &[usize]) -> Vec<f32> {
+    let WatchedModel::Text(text) = model else { return numbers.to_vec() };
     let width = shape.last().copied().unwrap_or(1).max(1);
     let rows = || numbers.chunks_exact(width);
-    match pooling {
+    match text.sentence.pooling() {
         Pooling::Cls => rows().next().map(<[f32]>::to_vec).unwrap_or_default(),
         Pooling::Last => rows().last().map(<[f32]>::to_vec).unwrap_or_default(),
         Pooling::Max => (0..width).map(|at| rows().map(|row| row[at]).fold(f32::NEG_INFINITY, f32::max)).collect(),

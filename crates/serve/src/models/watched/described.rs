@@ -1,18 +1,21 @@
 //! What a model is, and the stages of its graph.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use serde_json::{Value as Json, json};
 use vitreous_engine::{Graph, Op, Plan};
-use vitreous_explain::live::{LiveInput, LiveValue, layer_groups};
-use vitreous_models::stages::{results, stage_of, stages};
-use vitreous_models::{Call, Gives, Signature};
+use vitreous_explain::live::{LayerGroup, LiveInput, LiveValue, layer_groups};
+use vitreous_models::stages::{Step, steps};
+use vitreous_models::{Call, Gives, ImageInput, Model, PooledFrom, Signature};
 use vitreous_pages::folding::block_of;
 
 use super::prepare::MOST_TOKENS;
 use super::work::failed;
 use super::{Watched, WatchedInput, WatchedModel};
 use crate::work::WorkError;
+
+/// A space in vocabularies whose pieces are bytes, each written as a letter.
+const BYTE_LEVEL_SPACE: &str = "\u{120}";
 
 impl Watched {
     /// What a client is told of the model.
@@ -33,17 +36,19 @@ impl Watched {
         let groups = layer_groups(model).map_err(failed)?;
         let is_own = groups.iter().any(|group| group.block == "blocks.#");
         let mut can = vec!["attention", "edits"];
-        let has_logits = gives(&self.model, &signature) != "vector";
-        can.extend(has_logits.then_some("lens"));
-        if is_own && has_logits && !signature.is_span() {
-            can.extend(["attribution", "effects", "patching"]);
-        }
+        let is_of_vectors = is_of_vectors(&self.model);
+        // The lens of a vector needs streams with names.
+        can.extend((!is_of_vectors || is_own).then_some("lens"));
+        let has_one_logit = is_own && !is_of_vectors && !signature.is_span();
+        can.extend(has_one_logit.then_some(["attribution", "patching"]).into_iter().flatten());
+        let has_own_measure = groups.len() > 1 || (is_of_vectors && !groups.is_empty());
+        can.extend((has_one_logit || has_own_measure).then_some("effects"));
         can.extend(matches!(self.model, WatchedModel::Language(_)).then_some("scores"));
         can.extend(
             matches!(self.model, WatchedModel::Image(_) | WatchedModel::ImageText(_) | WatchedModel::Text(_))
                 .then_some("relevance"),
         );
-        let group = |group: &vitreous_explain::live::LayerGroup| json!({"name": group.group.name(), "layers": group.layers, "heads": group.heads, "block": group.block, "attention": group.attention});
+        let group = |group: &LayerGroup| json!({"name": group.group.name(), "layers": group.layers, "heads": group.heads, "block": group.block, "attention": group.attention});
         let (vocabulary, longest) = lengths(&self.model, &signature);
         let mask = match &self.model {
             WatchedModel::Text(text) if signature.masked_tokens().is_some() => text.mask().map(|(_, mask)| mask),
@@ -56,12 +61,52 @@ impl Watched {
             "parameters": parameters, "width": width(model)?, "labels": (!labels.is_empty()).then_some(labels), "mask": mask,
             "vocabulary": vocabulary, "longest": longest,
             "groups": groups.iter().map(group).collect::<Vec<_>>(), "can": can,
+            "byte_level": (0..vocabulary.unwrap_or(0)).any(|id| self.model.piece(id as u32, false) == BYTE_LEVEL_SPACE),
+            "final_norm": has_final_norm(model, &groups)?, "pooled_from": signature.image_input().map(pooled_from),
         }))
     }
 }
 
+/// Whether a model answers with a vector, and has no logits.
+pub(super) fn is_of_vectors(model: &WatchedModel) -> bool {
+    gives(model, &model.model().architecture.signature()) == "vector"
+}
+
+fn pooled_from(images: &ImageInput) -> &'static str {
+    match images.pooled_from {
+        PooledFrom::ClassToken => "class_token",
+        PooledFrom::Patches => "patches",
+    }
+}
+
+/// Whether a norm stands behind the last layer, before anything else with weights.
+fn has_final_norm(model: &Model, groups: &[LayerGroup]) -> Result<bool, WorkError> {
+    let mut graph = Graph::for_inference();
+    let built = model.architecture.build(&mut graph, &Call::whole(1));
+    built.map_err(|error| WorkError::Failed(error.to_string()))?;
+    // The decoder's layers are behind those of the encoder.
+    let last = groups.iter().rev().find_map(|group| {
+        let path = group.block.replacen('#', &group.layers.saturating_sub(1).to_string(), 1);
+        graph.find(&path).ok()
+    });
+    let mut behind: HashSet<&str> = last.map(|last| graph.path(last)).into_iter().collect();
+    for node in graph.nodes() {
+        if !node.inputs.iter().any(|&read| behind.contains(graph.path(read))) {
+            continue;
+        }
+        match node.op {
+            Op::LayerNorm(_) | Op::RmsNorm(_) => return Ok(true),
+            _ if node.inputs.iter().any(|&read| matches!(graph.node(read).op, Op::Parameter(_))) => {}
+            _ => {
+                behind.insert(&node.path);
+            }
+        }
+    }
+    Ok(false)
+}
+
 /// Numbers of a token's vector.
-fn width(model: &vitreous_models::Model) -> Result<usize, WorkError> {
+fn width(model: &Model) -> Result<usize, WorkError> {
     let mut graph = Graph::for_inference();
     let built =
         model.architecture.build(&mut graph, &Call::whole(1)).map_err(|error| WorkError::Failed(error.to_string()))?;
@@ -150,7 +195,8 @@ fn plain(op: &str) -> &str {
     }
 }
 
-/// The stages for an input, in order of computation: the same as `vitreous summary` has them, and before them what goes in.
+/// The stages for an input, in order of computation: as `vitreous summary` has them, but one that others are computed in between of comes
+/// in steps; and before them what goes in.
 pub(super) fn graph(model: &WatchedModel, input: &WatchedInput) -> Result<Json, WorkError> {
     let broken = |error: vitreous_engine::Error| WorkError::Failed(error.to_string());
     let lengths = input.live.lengths();
@@ -159,53 +205,32 @@ pub(super) fn graph(model: &WatchedModel, input: &WatchedInput) -> Result<Json, 
     let result = model.model().architecture.build_result(&mut graph, &call).map_err(broken)?;
     let plan = Plan::for_cpu_with_fixed_weights(&graph, &[result]).map_err(broken)?;
     let editable = graph.editable_paths();
-    let mut ops: HashMap<&str, Vec<String>> = HashMap::new();
-    let mut reads: HashMap<&str, Vec<&str>> = HashMap::new();
-    let mut heads: HashMap<&str, usize> = HashMap::new();
-    let mut given: Vec<Json> = Vec::new();
-    for node in graph.nodes() {
-        if let (Op::Input(_), Some(output)) = (&node.op, node.outputs.first()) {
-            given.push(json!({
-                "path": node.path, "name": node.path, "op": "input", "shape": output.shape.axes(), "parameters": 0, "flops": 0,
-                "bytes": output.bytes(), "reads": [], "fold": Json::Null, "editable": false, "value": Json::Null,
-            }));
-        }
-        if node.op.is_leaf() {
-            continue;
-        }
-        let stage = stage_of(&node.path);
-        let (named, label) = (ops.entry(stage).or_default(), node.label());
-        let words = label.split('+').map(plain).collect::<Vec<_>>().join(", ");
-        if named.last() != Some(&words) {
-            named.push(words);
-        }
-        if let Op::Attention(op) = &node.op {
-            heads.insert(stage, op.heads);
-        }
-        let from = reads.entry(stage).or_default();
-        for &read in &node.inputs {
-            let source = graph.node(read);
-            let of = if matches!(source.op, Op::Input(_)) { source.path.as_str() } else { stage_of(&source.path) };
-            let is_leaf = source.op.is_leaf() && !matches!(source.op, Op::Input(_));
-            if !is_leaf && of != stage && !from.contains(&of) {
-                from.push(of);
-            }
-        }
-    }
-    let results: HashMap<String, String> = results(&graph).into_iter().collect();
-    let listed = stages(&graph, &plan).into_iter().map(|stage| {
-        let name = stage.name.as_str();
+    let inputs = graph.nodes().iter().filter(|node| matches!(node.op, Op::Input(_)));
+    let given = inputs.filter_map(|node| {
+        let output = node.outputs.first()?;
+        Some(json!({
+            "path": node.path, "name": node.path, "op": "input", "shape": output.shape.axes(), "parameters": 0, "flops": 0,
+            "bytes": output.bytes(), "reads": [], "joins": false, "stage": node.path, "fold": Json::Null, "editable": false,
+            "value": Json::Null,
+        }))
+    });
+    let listed = steps(&graph, Some(&plan)).into_iter().map(|step| {
+        let Step { own, stage, result, reads, joins, nodes } = step;
+        let nodes = || nodes.iter().map(|&node| &graph.nodes()[node]);
+        let words = |label: &str| label.split('+').map(plain).collect::<Vec<_>>().join(", ");
+        let mut ops: Vec<String> = nodes().map(|node| words(&node.label())).collect();
+        ops.dedup();
         let mut one = json!({
-            "path": name, "name": name, "op": ops.get(name).map(|ops| ops.join(", ")), "shape": stage.shape.axes(),
-            "parameters": stage.parameters, "flops": stage.flops, "bytes": stage.activation_bytes, "reads": reads.get(name),
-            "fold": fold_of(name), "editable": editable.iter().any(|path| path == name), "value": results.get(name),
+            "path": own.name, "name": own.name, "op": ops.join(", "), "shape": own.shape.axes(), "parameters": own.parameters,
+            "flops": own.flops, "bytes": own.activation_bytes, "reads": reads, "joins": joins, "stage": stage,
+            "fold": fold_of(&stage), "editable": editable.contains(&own.name), "value": result,
         });
-        if let Some(heads) = heads.get(name) {
+        if let Some(heads) = nodes().find_map(|node| if let Op::Attention(op) = &node.op { Some(op.heads) } else { None }) {
             one["heads"] = json!(heads);
         }
         one
     });
-    Ok(json!({"stages": given.into_iter().chain(listed).collect::<Vec<_>>()}))
+    Ok(json!({"stages": given.chain(listed).collect::<Vec<_>>()}))
 }
 
 #[cfg(test)]

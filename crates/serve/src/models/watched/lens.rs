@@ -2,10 +2,12 @@
 
 use serde_json::{Value as Json, json};
 use vitreous_explain::inside::Said;
-use vitreous_explain::live::{LayerSays, Pass};
+use vitreous_explain::live::{LayerEnds, LayerSays, Pass};
 use vitreous_runtime::scores::softmax;
+use vitreous_runtime::text::cosine;
 
-use super::answer::{said_json, token_of, top_of, usual_token};
+use super::answer::{pooled, said_json, token_of, top_of, usual_token, vector_of};
+use super::described::is_of_vectors;
 use super::request::{LensAsked, TokenAsked};
 use super::work::failed;
 use super::{WatchedInput, WatchedModel};
@@ -22,6 +24,10 @@ pub(super) fn lens(
     asked: &LensAsked,
     header: &mut Json,
 ) -> Result<(), WorkError> {
+    if is_of_vectors(model) {
+        header["lens"] = cosines(model, pass, asked)?;
+        return Ok(());
+    }
     let top = top_of(asked.top)?;
     if asked.follow > MOST_FOLLOWED {
         let what = format!("at most {MOST_FOLLOWED} outputs are followed, not {}", asked.follow);
@@ -67,6 +73,21 @@ pub(super) fn lens(
         header["followed"] = most_likely(&likeliest, asked.follow).into_iter().map(follow).collect();
     }
     Ok(())
+}
+
+/// Of a model whose answer is a vector: how near the vector of each layer is to the one that it answers with.
+fn cosines(model: &WatchedModel, pass: &mut Pass, asked: &LensAsked) -> Result<Json, WorkError> {
+    if *asked != LensAsked::default() {
+        let what = "the lens of a model of vectors is one cosine for each layer: it is asked for as `{}`";
+        return Err(WorkError::Input(what.to_string()));
+    }
+    let answer = vector_of(model, pass);
+    let of_tokens = matches!(model, WatchedModel::Text(_));
+    let layer = |LayerEnds { layer, vectors }: LayerEnds| {
+        let vector = pooled(model, &vectors.numbers, &vectors.shape);
+        json!({"layer": layer, "cosine": cosine(&vector, &answer)})
+    };
+    Ok(pass.lens_vectors(of_tokens).map_err(failed)?.into_iter().map(layer).collect())
 }
 
 fn with_layer(mut said: Json, layer: Option<usize>) -> Json {

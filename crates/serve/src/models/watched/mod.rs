@@ -6,6 +6,7 @@ mod analyses;
 mod answer;
 mod command;
 mod described;
+mod effects;
 mod inputs;
 mod lens;
 mod prepare;

@@ -56,7 +56,7 @@ pub struct Want {
     /// What each part adds to a logit.
     pub attribution: Option<TargetAsked>,
     /// What happens without each head and MLP.
-    pub effects: Option<TargetAsked>,
+    pub effects: Option<EffectsAsked>,
     /// What kind of head each head is.
     pub scores: Option<ScoresAsked>,
     /// How much each patch or token speaks for the answer.
@@ -168,6 +168,18 @@ pub struct TargetAsked {
     pub target: Option<usize>,
     /// Of relevance: whether integrated gradients are computed as well.
     pub integrated: bool,
+}
+
+/// What happens without each head and MLP.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EffectsAsked {
+    /// See [`AttentionAsked::group`].
+    pub group: Option<String>,
+    /// Of models with one stack of layers and logits: behind which token.
+    pub token: Option<usize>,
+    /// Of the same: of which output; absent: the most probable.
+    pub target: Option<usize>,
 }
 
 /// Scores of heads.

@@ -267,7 +267,8 @@ fn stages(
     Ok(())
 }
 
-fn group(pass: &Pass, name: Option<&str>) -> Result<(AttentionGroup, usize, usize), WorkError> {
+/// A group that is asked for, its layers and the heads of each.
+pub(super) fn group(pass: &Pass, name: Option<&str>) -> Result<(AttentionGroup, usize, usize), WorkError> {
     use AttentionGroup::{Cross, Decoder, Encoder, Own};
     let known: Vec<(AttentionGroup, usize, usize)> = [Own, Encoder, Decoder, Cross]
         .into_iter()
