@@ -83,7 +83,7 @@ for (const view of ["flow", "attention", "lens"]) {
   await page.keyboard.press("Control+End");
   if (view === "lens") {
     // Its picture is a chart.
-    await page.evaluate(() => new MutationObserver(() => { if (window.times?.input) requestAnimationFrame(() => { times.picture ||= performance.now(); }); }).observe(document.querySelector(".lens .chart"), { childList: true }));
+    await page.evaluate(() => new MutationObserver(() => { if (window.times?.input) requestAnimationFrame(() => { times.picture ||= performance.now(); }); }).observe(document.querySelector(".lens .chart"), { childList: true, subtree: true }));
   }
   await measured(`language model, ${view}, a letter typed`, page, [...TYPED].map((letter) => (letter === " " ? "Space" : letter)));
 }

@@ -2,7 +2,7 @@
 
 /// Tokens at the end of a prompt that are read even if the cache has them: the last one for its logits, and another one, so that they are
 /// read as every prompt is and not by a step, which sums in another order.
-const READ_ANEW: usize = 2;
+pub(super) const READ_ANEW: usize = 2;
 
 /// The slots of a decoder.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ use super::request::{Request, RequestId, Tally, Update};
 use super::room::GenerationMemory;
 use super::sample::Sampler;
 use super::sequence::{Rows, Sequence};
-use super::slots::Slots;
+use super::slots::{READ_ANEW, Slots};
 use crate::call::{CacheFormat, StepShape};
 use crate::family::Architecture;
 use crate::on_device::{OnDevice, Weights};
@@ -281,7 +281,8 @@ impl<'w> TokenGenerator<'w> {
     }
 
     /// The next chunk to read: on a GPU of the oldest prompt and of those in the slots behind it; on the CPU in turns of the oldest
-    /// prompt, so that it comes to its end, and of the one that is done soonest, so that it does not wait for long ones.
+    /// prompt, so that it comes to its end, and of the one that is done soonest, so that it does not wait for long ones. Prompts of which
+    /// only the ends are missing are read together there, too: one after the other, each would take as long as all.
     fn next_to_read(&self) -> Option<ChunkGroup> {
         let is_reading = |sequence: &Sequence| sequence.left_to_read(&self.slots) > 1;
         let on_gpu = self.source.device().is_gpu();
@@ -292,11 +293,15 @@ impl<'w> TokenGenerator<'w> {
         };
         let mut group = ChunkGroup { width: self.width_of(first), places: vec![first] };
         let mut slot = self.sequences[first].slots[0];
-        while on_gpu && self.window.is_none() {
+        let joins = |width: usize| on_gpu || width <= READ_ANEW;
+        while joins(group.width) && self.window.is_none() {
             slot += 1;
             let is_next = |sequence: &Sequence| sequence.slots[0] == slot && is_reading(sequence);
             let Some(place) = self.sequences.iter().position(is_next) else { break };
             let width = group.width.max(self.width_of(place));
+            if !joins(width) {
+                break;
+            }
             // All of them must have room for the widest chunk.
             let has_room = |&place: &usize| width <= self.room_of(place);
             let fits = width * (group.places.len() + 1) <= MOST_READ_ON_GPU;
@@ -507,7 +512,8 @@ fn chunk_width(count: usize, room: usize, on_gpu: bool) -> usize {
     let rounded = match (count, on_gpu) {
         (1, _) => 1,
         (_, true) => count.next_power_of_two().max(16),
-        (2..=8, false) => 8,
+        (READ_ANEW, false) => READ_ANEW,
+        (3..=8, false) => 8,
         (9..=128, false) => count.next_multiple_of(16),
         (_, false) => count.next_multiple_of(32),
     };
@@ -521,8 +527,11 @@ fn plans_ahead(slots: usize, chunk: usize) -> Vec<(usize, usize)> {
     widths.dedup();
     // Counts at the end of the room are lengths of their own, which only full contexts need.
     let chunks = widths.into_iter().filter(|width| width % 8 == 0 || *width == chunk).map(|width| (1, width));
-    let steps = (0..).map(|power| 1 << power).take_while(|&count| count < slots).chain([slots]).map(|count| (count, 1));
-    let mut shapes: Vec<(usize, usize)> = chunks.chain(steps).collect();
+    let powers = || (0..).map(|power| 1 << power).take_while(|&count| count <= slots);
+    // The ends of prompts whose beginnings are there already.
+    let ends = powers().filter(|_| chunk >= READ_ANEW).map(|count| (count, READ_ANEW));
+    let steps = powers().filter(|&count| count < slots).chain([slots]).map(|count| (count, 1));
+    let mut shapes: Vec<(usize, usize)> = chunks.chain(ends).chain(steps).collect();
     shapes.drain(..shapes.len().saturating_sub(KEPT_PLANS));
     shapes
 }
@@ -535,11 +544,11 @@ mod tests {
     fn a_servers_plans_are_made_ahead() {
         let shapes = plans_ahead(8, 128);
         assert_eq!(shapes[..3], [(1, 8), (1, 16), (1, 32)]);
-        assert_eq!(shapes[shapes.len() - 5..], [(1, 128), (1, 1), (2, 1), (4, 1), (8, 1)]);
-        assert_eq!(shapes.len(), 9 + 4);
+        assert_eq!(shapes[9 - 1..][..5], [(1, 128), (1, 2), (2, 2), (4, 2), (8, 2)]);
+        assert_eq!(shapes[9 + 4..], [(1, 1), (2, 1), (4, 1), (8, 1)]);
         // A number of slots that is no power of two; a context shorter than a chunk; more chunks than are kept.
-        assert_eq!(plans_ahead(3, 8), [(1, 8), (1, 1), (2, 1), (3, 1)]);
-        assert_eq!(plans_ahead(1, 5), [(1, 5), (1, 1)]);
+        assert_eq!(plans_ahead(3, 8), [(1, 8), (1, 2), (2, 2), (1, 1), (2, 1), (3, 1)]);
+        assert_eq!(plans_ahead(1, 5), [(1, 5), (1, 2), (1, 1)]);
         assert_eq!(plans_ahead(1, 1), [(1, 1)]);
         assert_eq!(plans_ahead(2, 1024).len(), KEPT_PLANS);
     }
@@ -554,8 +563,8 @@ mod tests {
     #[test]
     fn chunks_have_few_lengths_and_fit_the_room() {
         assert_eq!(
-            [1, 2, 9, 17, 128, 129, 480, 512].map(|count| chunk_width(count, 1000, false)),
-            [1, 8, 16, 32, 128, 160, 480, 512]
+            [1, 2, 3, 9, 17, 128, 129, 480, 512].map(|count| chunk_width(count, 1000, false)),
+            [1, 2, 8, 16, 32, 128, 160, 480, 512]
         );
         assert_eq!([1, 2, 17, 480].map(|count| chunk_width(count, 1000, true)), [1, 16, 32, 512]);
         // At the end of the context nothing is padded.
